@@ -12,7 +12,6 @@ SERVER := $(VENV)/.server-ready
 DEV    := $(VENV)/.dev-ready
 LOCK   := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
-PROTOS := $(wildcard api/proto/*.proto)
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
@@ -40,7 +39,7 @@ tidy: $(DEV) ## only the house rules that ruff and mypy do not know
 	$(BIN)/python -m pytest -q tests/test_tidy.py
 
 bench: $(DEV) ## measure, compare with the bare loop and the peers, plot; ARGS are the benchmark's
-	@.ci/need beanstalkd=beanstalkd pg_ctlcluster=postgresql
+	@sh bench/install-peers.sh
 	$(BIN)/python -m bench $(ARGS)
 
 format: $(DEV) ## format, and fix what ruff can fix
@@ -53,9 +52,8 @@ lock: $(DEV) ## resolve the dependencies again, into requirements/ (ARGS=--upgra
 	$(LOCK) --extra server --group build --group test --group check --group bench -c requirements/server.txt $(ARGS) \
 		-o requirements/dev.txt
 
-proto: $(DEV) ## generate the protobuf modules from api/proto/*.proto
-	$(if $(PROTOS),,$(error there is no .proto file in api/proto))
-	$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. $(PROTOS)
+proto: $(DEV) ## generate the protobuf modules from the .proto files
+	$(BIN)/python -m api.proto.generate
 
 wheels: $(DEV) ## build both distributions into dist/
 	$(PIP) wheel --no-deps --no-build-isolation -w dist . ./deploy/server
