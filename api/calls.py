@@ -1,0 +1,140 @@
+"""The calls: each a plain function from bytes to bytes, which knows no HTTP framework.
+
+A door finds the `Call` by its path, gives it the body, waits for what it asks, and gets the bytes of the answer.
+What a call does is in the modules by noun (`api.queue_calls`, `api.queues_calls`, `api.storage_calls`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import structlog
+
+from api.codec import json_reader, protobuf_reader, write_protobuf
+from api.forms import Form
+from api.queue_calls import QueueCalls
+from api.queues_calls import QueuesCalls
+from api.storage_calls import StorageCalls
+from cluster.router import Router
+from querator import wire
+from querator.errors import InternalError, QueratorError, RequestFailed
+from querator.limits import Limits
+
+ReloadConfig = Callable[[], Awaitable[Sequence[str]]]
+Handle = Callable[[Any, bool], Awaitable[Any]]
+Make = Callable[[Any, Any, bool], msgspec.Struct]
+
+_OK = wire.Envelope(code=200)
+_OK_JSON = wire.encode(_OK)
+_OK_PROTOBUF = write_protobuf(_OK)
+
+_log = structlog.get_logger("querator.api")
+
+
+class Failure(NamedTuple):
+    code: int
+    body: bytes
+
+
+class Call:
+    """One call of the API. ``hot`` calls ask by a future that may be cancelled when the caller has gone."""
+
+    __slots__ = ("_handle", "_make", "_read_json", "_read_protobuf", "body_limit", "hot", "name", "waits")
+
+    def __init__(
+        self, name: str, handle: Handle, make: Make | None, *, body_limit: int, hot: bool = False, waits: bool = False
+    ) -> None:
+        request = wire.SHAPES[name].request
+        self.name = name
+        self.body_limit = body_limit
+        self.hot = hot
+        self.waits = waits  # for something to happen, as long as the caller likes
+        self._handle = handle
+        self._make = make
+        self._read_json = json_reader(request)
+        self._read_protobuf = protobuf_reader(request)
+
+    def ask(self, body: bytes, form: Form) -> tuple[Any, Awaitable[Any]]:
+        """Read the request and ask; gives the request and what answers it. Raises what can be known at once."""
+        request = self._read_protobuf(body) if form.request_protobuf else self._read_json(body)
+        return request, self._handle(request, form.extended)
+
+    def answer(self, request: Any, result: Any, form: Form) -> bytes:
+        make = self._make
+        if make is None:
+            return _OK_PROTOBUF if form.answer_protobuf else _OK_JSON
+        answer = make(request, result, form.extended)
+        return write_protobuf(answer) if form.answer_protobuf else wire.encode(answer)
+
+
+def failure(error: BaseException, form: Form, call: str) -> Failure:
+    """The answer to an error. What nobody foresaw goes to the log, and its details only there."""
+    if not isinstance(error, QueratorError):
+        _log.error("call failed", call=call, exc_info=error)
+        error = InternalError()
+    envelope = wire.Envelope(code=error.code, code_text=error.code_text, message=error.message)
+    return Failure(error.code, write_protobuf(envelope) if form.answer_protobuf else wire.encode(envelope))
+
+
+def make_calls(*, router: Router, limits: Limits, reload_config: ReloadConfig | None = None) -> Mapping[str, Call]:
+    """Every call by each of its paths, with and without ``/v1``."""
+    calls = [*_hot_calls(router, limits), *_cold_calls(router, limits, reload_config)]
+    assert {call.name for call in calls} == set(wire.SHAPES)
+    return {path: call for call in calls for path in (f"/v1/{call.name}", f"/{call.name}")}
+
+
+def _hot_calls(router: Router, limits: Limits) -> list[Call]:
+    queue = QueueCalls(router, limits)
+    small, large = limits.body_bytes, limits.produce_body_bytes
+    return [
+        Call("queue.produce", queue.produce, queue.produced, body_limit=large, hot=True),
+        Call("queue.reserve", queue.reserve, queue.reserved, body_limit=small, hot=True, waits=True),
+        Call("queue.lease", queue.reserve, queue.reserved, body_limit=small, hot=True, waits=True),
+        Call("queue.complete", queue.complete, None, body_limit=small, hot=True),
+        Call("queue.retry", queue.retry, None, body_limit=small, hot=True),
+        Call("queue.renew", queue.renew, queue.renewed, body_limit=small, hot=True),
+    ]
+
+
+def _cold_calls(router: Router, limits: Limits, reload_config: ReloadConfig | None) -> list[Call]:
+    queue = QueueCalls(router, limits)
+    queues = QueuesCalls(router, limits)
+    storage = StorageCalls(router, limits)
+
+    async def reload(_request: wire.ConfigReloadRequest, _extended: bool) -> wire.ConfigReloadAnswer:
+        if reload_config is None:
+            raise RequestFailed("config cannot be reloaded", "this instance runs without a config")
+        return wire.ConfigReloadAnswer(changes=list(await reload_config()))
+
+    without_data: dict[str, Handle] = {
+        "queue.clear": queue.clear,
+        "queue.reload": queue.reload,
+        "queue.pause": queue.pause,
+        "queue.resume": queue.resume,
+        "queues.create": queues.create,
+        "queues.update": queues.update,
+        "queues.delete": queues.delete,
+        "storage/items.delete": storage.delete_items,
+    }
+    with_data: dict[str, Handle] = {
+        "queue.stats": queue.stats,
+        "queues.list": queues.list,
+        "queues.info": queues.info,
+        "storage/items.list": storage.list_items,
+        "storage/scheduled.list": storage.list_scheduled,
+        "storage/items.import": storage.import_items,
+        "storage.list": storage.list_backends,
+        "config.reload": reload,
+    }
+    body_limits = {"storage/items.import": limits.import_body_bytes}
+    return [
+        Call(name, handle, make, body_limit=body_limits.get(name, limits.body_bytes))
+        for table, make in ((without_data, None), (with_data, _as_it_is))
+        for name, handle in table.items()
+    ]
+
+
+def _as_it_is(_request: Any, result: msgspec.Struct, _extended: bool) -> msgspec.Struct:
+    return result

@@ -1,0 +1,131 @@
+"""How queues are made, changed and looked at: `queues.*`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from api.checks import check_limit, read_duration
+from cluster.router import Router
+from querator import wire
+from querator.durations import format_duration, to_instant
+from querator.limits import Limits
+from querator.queues import PartitionPlace, PartitionStats, Queue, QueueSettings, QueueStats, RetryPolicy
+
+
+class QueuesCalls:
+    def __init__(self, router: Router, limits: Limits) -> None:
+        self._router = router
+        self._limits = limits
+
+    async def create(self, request: wire.CreateRequest, _extended: bool) -> None:
+        settings: dict[str, Any] = {
+            name: value
+            for name in ("dead_queue", "reference", "max_attempts", "requested_partitions", "namespace")
+            if (value := getattr(request, name))
+        }
+        if request.lease_timeout:
+            settings["lease_timeout_ms"] = read_duration("lease_timeout", request.lease_timeout)
+        if request.expire_timeout:
+            settings["expire_timeout_ms"] = read_duration("expire_timeout", request.expire_timeout)
+        if request.retry_policy is not UNSET:
+            settings["retry_policy"] = _retry_policy(RetryPolicy(), request.retry_policy)
+        await self._router.create_queue(QueueSettings(queue_name=request.queue_name, **settings))
+
+    async def update(self, request: wire.UpdateRequest, _extended: bool) -> None:
+        queue = self._router.queue(request.queue_name)
+        changes: dict[str, Any] = {
+            name: value
+            for name in ("dead_queue", "reference", "max_attempts", "requested_partitions", "namespace")
+            if (value := getattr(request, name)) is not UNSET
+        }
+        if request.lease_timeout is not UNSET:
+            changes["lease_timeout_ms"] = read_duration("lease_timeout", request.lease_timeout)
+        if request.expire_timeout is not UNSET:
+            changes["expire_timeout_ms"] = read_duration("expire_timeout", request.expire_timeout)
+        if request.retry_policy is not UNSET:
+            changes["retry_policy"] = _retry_policy(queue.settings.retry_policy, request.retry_policy)
+        await self._router.update_queue(request.queue_name, changes)
+
+    async def delete(self, request: wire.DeleteRequest, _extended: bool) -> None:
+        await self._router.delete_queue(request.queue_name, request.force)
+
+    async def list(self, request: wire.ListRequest, extended: bool) -> wire.ListAnswer:
+        limit = check_limit(request.limit, self._limits)
+        queues = await self._router.list_queues(request.pivot, limit, request.namespace)
+        return wire.ListAnswer(items=[_queue_info(queue, extended) for queue in queues])
+
+    async def info(self, request: wire.InfoRequest, extended: bool) -> wire.QueueInfo:
+        queue = self._router.queue(request.queue_name)
+        info = _queue_info(queue, extended)
+        if extended:
+            _add_stats(info, await self._router.queue_stats(request.queue_name))
+        return info
+
+
+def _retry_policy(present: RetryPolicy, asked: wire.RetryPolicy) -> RetryPolicy:
+    """The present policy with what is asked changed, and nothing else."""
+    changes: dict[str, Any] = {}
+    if asked.base is not UNSET:
+        changes["base_ms"] = read_duration("retry_policy.base", asked.base)
+    if asked.max is not UNSET:
+        changes["max_ms"] = read_duration("retry_policy.max", asked.max)
+    if asked.factor is not UNSET:
+        changes["factor"] = asked.factor
+    if asked.jitter is not UNSET:
+        changes["jitter"] = asked.jitter
+    return msgspec.structs.replace(present, **changes)
+
+
+def _queue_info(queue: Queue, extended: bool) -> wire.QueueInfo:
+    settings = queue.settings
+    info = wire.QueueInfo(
+        queue_name=settings.queue_name,
+        created_at=to_instant(queue.created_at_ms),
+        updated_at=to_instant(queue.updated_at_ms),
+        dead_queue=settings.dead_queue,
+        reference=settings.reference,
+        lease_timeout=format_duration(settings.lease_timeout_ms),
+        expire_timeout=format_duration(settings.expire_timeout_ms),
+        max_attempts=settings.max_attempts,
+        requested_partitions=settings.requested_partitions,
+        partitions=[_partition_info(place, extended) for place in queue.partitions],
+        namespace=settings.namespace,
+    )
+    if extended:
+        policy = settings.retry_policy
+        info.retry_policy = wire.RetryPolicyInfo(
+            base=format_duration(policy.base_ms),
+            factor=policy.factor,
+            max=format_duration(policy.max_ms),
+            jitter=policy.jitter,
+        )
+        info.produce_paused = queue.produce_paused
+        info.reserve_paused = queue.reserve_paused
+    return info
+
+
+def _partition_info(place: PartitionPlace, extended: bool) -> wire.PartitionInfo:
+    if not extended:
+        return wire.PartitionInfo(partition=place.number)
+    return wire.PartitionInfo(partition=place.number, backend=place.backend, epoch=place.epoch)
+
+
+def _add_stats(info: wire.QueueInfo, stats: QueueStats) -> None:
+    by_number: dict[int, tuple[int, PartitionStats]] = {
+        partition.partition: (index, partition)
+        for index, logical_queue in enumerate(stats.logical_queues)
+        for partition in logical_queue.partitions
+    }
+    for partition in info.partitions:
+        if partition.partition not in by_number:
+            continue
+        partition.logical_queue, found = by_number[partition.partition]
+        partition.state = found.state
+        partition.epoch = found.epoch
+        partition.ready = found.ready
+        partition.leased = found.leased
+        partition.scheduled = found.scheduled
+        partition.outbox = found.outbox
