@@ -52,7 +52,7 @@ class Module(NamedTuple):
 def files() -> tuple[str, ...]:
     """All files git knows or would take, in order; the ignored ones are nobody's business."""
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
         capture_output=True,
         check=True,

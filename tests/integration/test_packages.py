@@ -61,7 +61,7 @@ def top_level(wheel: Path) -> set[str]:
 
 def sources(*rooms: str) -> set[str]:
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *rooms],
+        ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *rooms],
         cwd=ROOT,
         capture_output=True,
         check=True,
