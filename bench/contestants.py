@@ -1,0 +1,183 @@
+"""Who takes part: our server, the limits and the peers. Each runs a round on fresh ground and checks its items."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from bench import peers_beanstalkd, peers_postgres
+from bench.generator import Timing, generate
+from bench.measure import Load, Measurement
+from bench.proc import memory
+from bench.rounds import Case, Contestant, ItemsLost, Round, merge
+from bench.server_process import Control, ServerProcess
+
+LIMITS = ("sqlite rows", "sqlite blocks")
+ROWS = LIMITS[0]
+SERVER = "server"
+OnMissing = Callable[[str], None]
+
+
+def split_load(load: Load, processes: int) -> list[Load]:
+    """Divide the clients over several processes, each with its own part of the rate and of the numbers."""
+    shares = [load.clients // processes + (index < load.clients % processes) for index in range(processes)]
+    starts = [sum(shares[:index]) for index in range(processes)]
+    return [
+        Load(
+            **{
+                **{name: getattr(load, name) for name in Load.__dataclass_fields__},
+                "clients": share,
+                "first_client": start,
+                "rate": load.rate * share / load.clients,
+                "total": load.total * share // load.clients,
+                "watched": load.watched if start == 0 else {},
+            }
+        )
+        for share, start in zip(shares, starts, strict=True)
+        if share
+    ]
+
+
+class Querator:
+    """A server that we started, or one that runs already at an address."""
+
+    role = "querator"
+
+    def __init__(self, name: str, address: str, pid: int | None = None) -> None:
+        self.name = name
+        self._address = address
+        self._pid = pid
+        self._queues = itertools.count(1)
+
+    def run(self, case: Case, timing: Timing) -> Round:
+        control = Control(self._address)
+        queue_name = f"bench-{case.workload}-{next(self._queues)}"
+        control.create(queue_name, case.partitions)
+        try:
+            return self.run_on(control, queue_name, case, timing)
+        finally:
+            control.delete(queue_name)
+            control.close()
+
+    def run_on(self, control: Control, queue_name: str, case: Case, timing: Timing) -> Round:
+        """A round on a queue that may hold items already; after it, it holds as many as before."""
+        before = control.waiting(queue_name)
+        measurements = generate(self.loads(case, queue_name), timing)
+        produced = sum(one.produced for one in measurements)
+        completed = sum(one.completed for one in measurements)
+        waiting = control.waiting(queue_name)
+        if waiting != before + produced - completed:
+            raise ItemsLost(f"{before} + {produced} produced - {completed} completed, but {waiting} are in the queue")
+        if case.workload != "produce":
+            self._take_rest(control, queue_name, measurements, waiting - before, numbered=case.numbered)
+            if control.waiting(queue_name) != before:
+                raise ItemsLost(f"{control.waiting(queue_name)} items are left where {before} should be")
+        resident = memory(self._pid).resident_bytes if self._pid else 0
+        return merge(measurements, produce_only=case.workload == "produce", memory_bytes=resident)
+
+    def loads(self, case: Case, queue_name: str, total: int = 0) -> list[Load]:
+        load = Load(
+            target="querator",
+            workload="fill" if total else case.workload,
+            address=self._address,
+            queue_name=queue_name,
+            batch=case.batch,
+            clients=case.clients,
+            total=total,
+            rate=case.rate,
+            numbered=case.numbered,
+            watched={SERVER: self._pid} if self._pid else {},
+        )
+        return split_load(load, case.processes)
+
+    def _take_rest(
+        self, control: Control, queue_name: str, measurements: list[Measurement], rest: int, *, numbered: bool
+    ) -> None:
+        """A reserve may get less than it asked for; what that leaves behind must still be there, each item once."""
+        numbers = control.drain(queue_name, rest)
+        if not numbered:
+            return
+        for measurement in measurements:
+            numbers += measurement.seen
+        produced = sum(one.produced for one in measurements)
+        if len(set(numbers)) != len(numbers):
+            raise ItemsLost(f"{len(numbers) - len(set(numbers))} items came twice")
+        if len(numbers) != produced:
+            raise ItemsLost(f"{produced} items were produced, {len(numbers)} came out")
+
+
+class Single:
+    """A limit or a peer: one process of load, whose driver looks itself whether anything is left."""
+
+    def __init__(self, name: str, role: str, address: str, pid: int | None = None) -> None:
+        self.name = name
+        self.role = role
+        self._address = address
+        self._pid = pid
+        self._queues = itertools.count(1)
+
+    def run(self, case: Case, timing: Timing) -> Round:
+        load = Load(
+            target=self.name,
+            workload=case.workload,
+            address=self._address,
+            queue_name=f"bench-{self.name.replace(' ', '-')}-{next(self._queues)}",
+            batch=case.batch,
+            clients=case.clients,
+            watched={SERVER: self._pid} if self._pid else {},
+        )
+        result = merge(generate([load], timing), produce_only=False)
+        if result.produced != result.completed:
+            raise ItemsLost(f"{self.name}: {result.produced} items were produced, {result.completed} completed")
+        return result
+
+
+def limits(folder: Path) -> list[Contestant]:
+    address = tempfile.mkdtemp(prefix="limits-", dir=folder)
+    return [Single(name, "limit", address) for name in LIMITS]
+
+
+class _Peer(Protocol):
+    address: str
+
+    def start(self) -> None: ...
+    def pid(self) -> int: ...
+    def stop(self) -> None: ...
+
+
+@contextmanager
+def peers(folder: Path, on_missing: OnMissing) -> Iterator[list[Contestant]]:
+    """The peers that are installed, started. Those that are missing are named with what would install them."""
+    with ExitStack() as stack:
+        found: list[Contestant] = []
+        kinds: list[tuple[str, Callable[[], object | None], Callable[[Path], _Peer], str]] = [
+            ("postgres", peers_postgres.installed, peers_postgres.Postgres, peers_postgres.INSTALL),
+            ("beanstalkd", peers_beanstalkd.installed, peers_beanstalkd.Beanstalkd, peers_beanstalkd.INSTALL),
+        ]
+        for name, installed, make, install in kinds:
+            if installed() is None:
+                on_missing(f"{name} is not installed and is left out; to have it: {install}")
+                continue
+            peer = make(folder / name)
+            stack.callback(peer.stop)
+            peer.start()
+            found.append(Single(name, "peer", peer.address, peer.pid()))
+        yield found
+
+
+@contextmanager
+def served(folder: Path, driver: str, url: str | None) -> Iterator[Querator]:
+    """Our server: started here, unless one runs already at the URL."""
+    if url is not None:
+        yield Querator("querator", url.removeprefix("http://").rstrip("/"))
+        return
+    server = ServerProcess(folder / f"querator-{driver}", driver)
+    server.start()
+    try:
+        yield Querator(f"querator ({driver})", server.address, server.process.pid)
+    finally:
+        server.stop()
