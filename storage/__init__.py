@@ -1,9 +1,10 @@
-"""Where partitions live: each module implements the protocols of `querator.waist`."""
+"""Where partitions live: each backend implements the protocols of `querator.waist`."""
 
 from __future__ import annotations
 
 from storage.drivers import open_backend
+from storage.faulty import FaultyBackend
 from storage.memory import MemoryBackend
 from storage.sqlite import SqliteBackend
 
-__all__ = ["MemoryBackend", "SqliteBackend", "open_backend"]
+__all__ = ["FaultyBackend", "MemoryBackend", "SqliteBackend", "open_backend"]
