@@ -1,0 +1,177 @@
+"""The way from a queue's name to what answers for it. The API talks to this and to nothing below."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import structlog
+
+from cluster.host import Host
+from cluster.placement import spread
+from cluster.settings import check_settings
+from querator import cold_path
+from querator.clock import Clock
+from querator.errors import Conflict, InvalidRequest
+from querator.inspection import ItemView
+from querator.items import Item
+from querator.limits import Limits
+from querator.queues import Queue, QueueSettings, QueueStats
+from querator.requests import Produced, Reservation, RetryItem, Scheduled
+from querator.waist import Backend, Health
+
+_log = structlog.get_logger(__name__)
+
+
+class Router:
+    """The hot calls return a future, and raise at once what can be known at once."""
+
+    def __init__(self, host: Host, limits: Limits) -> None:
+        self._host = host
+        self._limits = limits
+        self._changing = asyncio.Lock()  # queues are made, changed and deleted one at a time
+
+    @property
+    def clock(self) -> Clock:
+        return self._host.clock
+
+    # Hot calls: no coroutine, no task; cancel the future when the caller has gone.
+
+    def produce(
+        self, queue_name: str, items: list[Item], scheduled: list[Scheduled], size: int, timeout_ms: int
+    ) -> asyncio.Future[Produced]:
+        return self._host.logical_queues(queue_name)[0].produce(items, scheduled, size, timeout_ms)
+
+    def reserve(
+        self, queue_name: str, batch_size: int, client_id: str, timeout_ms: int, lease_timeout_ms: int = 0
+    ) -> asyncio.Future[Reservation]:
+        logical_queue = self._host.logical_queues(queue_name)[0]
+        return logical_queue.reserve(batch_size, client_id, timeout_ms, lease_timeout_ms)
+
+    def complete(self, queue_name: str, partition: int, ids: list[str], timeout_ms: int) -> asyncio.Future[None]:
+        return self._host.owner(queue_name, partition).complete(partition, ids, timeout_ms)
+
+    def retry(self, queue_name: str, partition: int, items: list[RetryItem], timeout_ms: int) -> asyncio.Future[None]:
+        return self._host.owner(queue_name, partition).retry(partition, items, timeout_ms)
+
+    def renew(
+        self, queue_name: str, partition: int, ids: list[str], timeout_ms: int, lease_timeout_ms: int = 0
+    ) -> asyncio.Future[int]:
+        return self._host.owner(queue_name, partition).renew(partition, ids, timeout_ms, lease_timeout_ms)
+
+    # Management. Names and bounds are checked here, for every door alike.
+
+    async def create_queue(self, settings: QueueSettings) -> Queue:
+        catalog = self._host.catalog
+        async with self._changing:
+            check_settings(settings, catalog, self._limits)
+            if catalog.find(settings.queue_name) is not None:
+                raise Conflict("queue already exists", f"a queue is named '{settings.queue_name}'")
+            affinities = {name: backend.affinity for name, backend in self._host.backends.items()}
+            places = await catalog.new_places(spread(settings.requested_partitions, affinities))
+            for place in places:
+                await self._host.backends[place.backend].create(place.uid)
+            now_ms = self.clock.now_ms()
+            queue = Queue(settings=settings, partitions=places, created_at_ms=now_ms, updated_at_ms=now_ms)
+            await catalog.create(queue)
+            await self._host.open(queue)
+            _log.info("queue created", queue=queue.name, partitions=len(places))
+            return catalog.get(queue.name)
+
+    async def update_queue(self, queue_name: str, changes: Mapping[str, Any]) -> Queue:
+        """``changes`` maps fields of `QueueSettings` to new values; what is not named stays as it is."""
+        async with self._changing:
+            queue = self.queue(queue_name)
+            settings = msgspec.structs.replace(queue.settings, **changes)
+            if settings.requested_partitions != queue.settings.requested_partitions:
+                raise InvalidRequest(
+                    "requested_partitions is invalid",
+                    f"'{queue_name}' has {queue.settings.requested_partitions}; the number cannot be changed by an update",
+                )
+            check_settings(settings, self._host.catalog, self._limits)
+            return await self._replace(queue, settings=settings)
+
+    async def pause_queue(self, queue_name: str, produce: bool | None, reserve: bool | None) -> Queue:
+        """Pause (True), resume (False) or leave (None) each of the two ways."""
+        async with self._changing:
+            queue = self.queue(queue_name)
+            return await self._replace(
+                queue,
+                produce_paused=queue.produce_paused if produce is None else produce,
+                reserve_paused=queue.reserve_paused if reserve is None else reserve,
+            )
+
+    async def _replace(self, queue: Queue, **changes: Any) -> Queue:
+        changed = msgspec.structs.replace(queue, updated_at_ms=self.clock.now_ms(), **changes)
+        await self._host.catalog.replace(changed)
+        self._host.update(changed)
+        _log.info("queue changed", queue=queue.name)
+        return changed
+
+    async def delete_queue(self, queue_name: str, force: bool) -> None:
+        async with self._changing:
+            queue = self.queue(queue_name)
+            for other in self._host.catalog.all():
+                if other.settings.dead_queue == queue_name:
+                    raise Conflict("queue is in use", f"it is the dead queue of '{other.name}'")
+            if not force and (count := self._count(queue_name)):
+                raise Conflict("queue is not empty", f"'{queue_name}' holds {count} items; use force to delete them")
+            await self._host.catalog.delete(queue)
+            await self._host.shut(queue_name)
+            await self._host.bury_doomed()
+            _log.info("queue deleted", queue=queue_name)
+
+    def _count(self, queue_name: str) -> int:
+        return sum(
+            partition.total + partition.scheduled + partition.outbox
+            for logical_queue in self._host.logical_queues(queue_name)
+            for partition in logical_queue.stats().partitions
+        )
+
+    async def list_queues(self, pivot: str, limit: int, namespace: str) -> list[Queue]:
+        """In the order of names, from the pivot on."""
+        found = (
+            queue
+            for queue in self._host.catalog.all()
+            if queue.name >= pivot and (not namespace or queue.settings.namespace == namespace)
+        )
+        return [queue for queue, _ in zip(found, range(limit), strict=False)]
+
+    def queue(self, queue_name: str) -> Queue:
+        return self._host.catalog.get(queue_name)
+
+    async def queue_stats(self, queue_name: str) -> QueueStats:
+        logical_queues = self._host.logical_queues(queue_name)
+        return QueueStats(queue_name=queue_name, logical_queues=[each.stats() for each in logical_queues])
+
+    async def clear_queue(self, queue_name: str, items: bool, scheduled: bool, destructive: bool) -> None:
+        for logical_queue in self._host.logical_queues(queue_name):
+            await cold_path.clear(logical_queue, items=items, scheduled=scheduled, destructive=destructive)
+
+    async def reload_queue(self, queue_name: str) -> None:
+        for logical_queue in self._host.logical_queues(queue_name):
+            await cold_path.reload(logical_queue)
+
+    # Inspection.
+
+    async def list_items(self, queue_name: str, partition: int, pivot: str, limit: int) -> list[ItemView]:
+        return await cold_path.list_items(self._host.owner(queue_name, partition), partition, pivot, limit)
+
+    async def list_scheduled(self, queue_name: str, partition: int, pivot: str, limit: int) -> list[ItemView]:
+        return await cold_path.list_scheduled(self._host.owner(queue_name, partition), partition, pivot, limit)
+
+    async def import_items(self, queue_name: str, partition: int, items: list[Item]) -> list[ItemView]:
+        return await cold_path.import_items(self._host.owner(queue_name, partition), partition, items)
+
+    async def delete_items(self, queue_name: str, partition: int, ids: Sequence[str]) -> None:
+        await cold_path.delete_items(self._host.owner(queue_name, partition), partition, ids)
+
+    @property
+    def backends(self) -> Mapping[str, Backend]:
+        return self._host.backends
+
+    async def health(self) -> Mapping[str, Health]:
+        """The health of each backend by its name."""
+        return {name: await backend.health() for name, backend in self._host.backends.items()}

@@ -1,0 +1,146 @@
+"""Every error that Querator answers with, and nothing else.
+
+    QueratorError
+    ├── InvalidRequest      400  the request is wrong, or names something that does not exist
+    │   ├── NoSuchQueue     400
+    │   └── NotLeased       400
+    ├── Unauthorized        401
+    ├── Forbidden           403
+    ├── NotFound            404
+    ├── Conflict            409  the request does not fit what is there now
+    ├── TooManyRequests     429  retryable
+    ├── RequestFailed       453  the request was understood, and cannot be done
+    ├── RetryRequest        454  retryable: try the same call again
+    │   ├── Overloaded
+    │   ├── TimedOut
+    │   ├── Stopping
+    │   └── PartitionFailing
+    ├── ContentError        455  the body or its type cannot be read
+    ├── InternalError       500  retryable: details only in the log
+    ├── NoSuchMethod        501  HTTP 501, `no such method; <path>`
+    └── TransportError      512  the call did not arrive, or its answer did not (raised by clients)
+
+A message is ``<constant part>; <details>``, so that programs can split at ``;``. ``code`` is the HTTP status and
+the envelope's code; ``retryable`` says whether the same call may succeed later without any change.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class QueratorError(Exception):
+    """The root of the tree; ``constant`` is the part of the message that programs may compare."""
+
+    code: ClassVar[int] = 500
+    code_text: ClassVar[str] = "Internal Error"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, constant: str, details: str = "") -> None:
+        self.constant = constant
+        self.details = details
+        super().__init__(f"{constant}; {details}" if details else constant)
+
+    @property
+    def message(self) -> str:
+        return str(self)
+
+
+class InvalidRequest(QueratorError):
+    code = 400
+    code_text = "Bad Request"
+
+
+class NoSuchQueue(InvalidRequest):
+    def __init__(self, queue_name: str) -> None:
+        super().__init__("queue does not exist", f"no queue is named '{queue_name}'")
+
+
+class NotLeased(InvalidRequest):
+    """The id names an item that is not under lease: completed, expired, or from an earlier hand-out."""
+
+    def __init__(self, item_id: str) -> None:
+        super().__init__("item is not leased", f"'{item_id}' is not under a valid lease")
+
+
+class Unauthorized(QueratorError):
+    code = 401
+    code_text = "Unauthorized"
+
+
+class Forbidden(QueratorError):
+    code = 403
+    code_text = "Forbidden"
+
+
+class NotFound(QueratorError):
+    code = 404
+    code_text = "Not Found"
+
+
+class Conflict(QueratorError):
+    code = 409
+    code_text = "Conflict"
+
+
+class TooManyRequests(QueratorError):
+    code = 429
+    code_text = "Too Many Requests"
+    retryable = True
+
+
+class RequestFailed(QueratorError):
+    code = 453
+    code_text = "Request Failed"
+
+
+class RetryRequest(QueratorError):
+    code = 454
+    code_text = "Retry Request"
+    retryable = True
+
+
+class Overloaded(RetryRequest):
+    def __init__(self, details: str) -> None:
+        super().__init__("overloaded", details)
+
+
+class TimedOut(RetryRequest):
+    def __init__(self, details: str) -> None:
+        super().__init__("request timed out", details)
+
+
+class Stopping(RetryRequest):
+    def __init__(self) -> None:
+        super().__init__("instance is stopping", "send the request again, to another instance if there is one")
+
+
+class PartitionFailing(RetryRequest):
+    def __init__(self, queue_name: str, partition: int) -> None:
+        super().__init__("partition is failing", f"partition {partition} of '{queue_name}' cannot be written now")
+
+
+class ContentError(QueratorError):
+    code = 455
+    code_text = "Client Content Error"
+
+
+class InternalError(QueratorError):
+    retryable = True
+
+    def __init__(self) -> None:
+        super().__init__("Internal Error")
+
+
+class NoSuchMethod(QueratorError):
+    code = 501
+    code_text = "Not Implemented"
+
+    def __init__(self, path: str) -> None:
+        super().__init__("no such method", path)
+
+
+class TransportError(QueratorError):
+    code = 512
+    code_text = "Transport Error"
+    retryable = True

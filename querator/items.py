@@ -1,0 +1,81 @@
+"""An item, the block it is stored in, and the id by which a client names one hand-out of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from querator.errors import InvalidRequest
+
+NEVER_MS = 2**62  # the expire deadline of an item that does not expire
+
+MAX_SLOTS = 1 << 12  # of a block
+_MAX_ATTEMPT = 0xFFFF  # as far as an id tells; attempts above look alike
+
+_ID_WIDTH = 16 + 3 + 4  # block id, slot, attempt; in hexadecimal, so that the order of text is the order of places
+
+
+class Origin(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Where a dead item came from, and why."""
+
+    queue_name: str
+    id: str
+    reason: str  # "attempts", "expired" or "rejected"
+    attempts: int
+    died_at: int  # ms
+
+
+class Item(msgspec.Struct, array_like=True, gc=False):
+    """One unit of work, as it is stored. Fields may only ever be added at the end, with a default.
+
+    A freshly produced item says nothing of its times: it was created when its block was, and expires with it.
+    """
+
+    payload: bytes
+    encoding: str = ""
+    kind: str = ""
+    reference: str = ""
+    attempts: int = 0  # hand-outs that ended before the item came to this block
+    created_at: int = 0  # ms; 0: the block's time
+    expire_at: int = 0  # ms; 0: the block's expire deadline; NEVER_MS: does not expire
+    origin: Origin | None = None
+
+
+class BlockBody(msgspec.Struct, array_like=True, gc=False):
+    """The stored value of a block."""
+
+    expire_at: int  # ms; of the items that name none; NEVER_MS: they do not expire
+    items: list[Item]
+
+
+encode_block = msgspec.msgpack.Encoder().encode
+decode_block = msgspec.msgpack.Decoder(BlockBody).decode
+encode_item = msgspec.msgpack.Encoder().encode
+decode_item = msgspec.msgpack.Decoder(Item).decode
+
+
+class Place(NamedTuple):
+    """Where an item is, and which hand-out of it is meant."""
+
+    block_id: int
+    slot: int
+    attempt: int
+
+
+def format_id(block_id: int, slot: int, attempt: int) -> str:
+    return f"{block_id:016x}{slot:03x}{min(attempt, _MAX_ATTEMPT):04x}"
+
+
+def parse_id(item_id: str) -> Place:
+    try:
+        if len(item_id) != _ID_WIDTH:
+            raise ValueError
+        return Place(int(item_id[:16], 16), int(item_id[16:19], 16), int(item_id[19:], 16))
+    except ValueError:
+        raise InvalidRequest("id is invalid", f"'{item_id[:64]}' is not the id of an item") from None
+
+
+def same_attempt(named: int, attempt: int) -> bool:
+    """Whether an id that names one attempt means the hand-out with this number."""
+    return named == min(attempt, _MAX_ATTEMPT)

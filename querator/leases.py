@@ -1,0 +1,85 @@
+"""Leases: the exclusive right of a client to some items until a deadline, one record whatever their number."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+
+from querator import bits
+from querator.items import NEVER_MS
+from querator.records import LeaseRecord
+
+
+class Lease:
+    __slots__ = ("client_id", "deadline_ms", "id", "slots")
+
+    def __init__(self, lease_id: int, client_id: str, deadline_ms: int, slots: dict[int, int]) -> None:
+        self.id = lease_id
+        self.client_id = client_id
+        self.deadline_ms = deadline_ms
+        self.slots = slots  # block id → the slots that are still under this lease
+
+    def without(self, freed: dict[int, int]) -> dict[int, int]:
+        """What is left of the slots once these are taken away."""
+        left = {block_id: slots & ~freed.get(block_id, 0) for block_id, slots in self.slots.items()}
+        return {block_id: slots for block_id, slots in left.items() if slots}
+
+    def record(self, slots: dict[int, int], deadline_ms: int, counts: dict[int, int]) -> LeaseRecord:
+        """As it is stored; ``counts`` are the items in each block."""
+        return LeaseRecord(
+            self.client_id,
+            deadline_ms,
+            [(block_id, counts[block_id], bits.to_bytes(mask)) for block_id, mask in slots.items()],
+        )
+
+
+class Leases:
+    """The leases of one partition, with the earliest deadline at hand."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, Lease] = {}
+        self._deadlines: list[tuple[int, int]] = []  # heap; may hold what is gone or was renewed
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Lease]:
+        return iter(self._by_id.values())
+
+    def add(self, lease: Lease) -> None:
+        self._by_id[lease.id] = lease
+        heapq.heappush(self._deadlines, (lease.deadline_ms, lease.id))
+
+    def remove(self, lease: Lease) -> None:
+        del self._by_id[lease.id]
+        if len(self._deadlines) > 2 * len(self._by_id) + 1000:
+            self._rebuild()
+
+    def renew(self, lease: Lease, deadline_ms: int) -> None:
+        if deadline_ms != lease.deadline_ms:  # else it would be in the heap twice
+            lease.deadline_ms = deadline_ms
+            heapq.heappush(self._deadlines, (deadline_ms, lease.id))
+
+    def next_deadline_ms(self) -> int:
+        """The earliest deadline, or NEVER_MS."""
+        deadlines = self._deadlines
+        while deadlines:
+            deadline_ms, lease_id = deadlines[0]
+            lease = self._by_id.get(lease_id)
+            if lease is not None and lease.deadline_ms == deadline_ms:
+                return deadline_ms
+            heapq.heappop(deadlines)
+        return NEVER_MS
+
+    def due(self, now_ms: int, limit: int) -> list[Lease]:
+        """Up to ``limit`` leases whose deadline has passed, earliest first."""
+        due: list[Lease] = []
+        while len(due) < limit and self.next_deadline_ms() <= now_ms:
+            due.append(self._by_id[heapq.heappop(self._deadlines)[1]])
+        for lease in due:
+            heapq.heappush(self._deadlines, (lease.deadline_ms, lease.id))
+        return due
+
+    def _rebuild(self) -> None:
+        self._deadlines = [(lease.deadline_ms, lease.id) for lease in self._by_id.values()]
+        heapq.heapify(self._deadlines)

@@ -1,0 +1,494 @@
+"""The logical queue: the single-threaded actor through which all reads and writes of its partitions go.
+
+It lives on one event loop and has no lock. Requests gather while partitions commit; whenever one is free, a *turn* takes
+everything that waits for it (see `querator.turn`). The rare operations are in `querator.cold_path`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import OrderedDict, deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import structlog
+
+from querator.clock import Clock, Timer, sleep_ms
+from querator.distribution import emptiest_first, share
+from querator.errors import (
+    InvalidRequest,
+    Overloaded,
+    PartitionFailing,
+    QueratorError,
+    RetryRequest,
+    Stopping,
+    TimedOut,
+)
+from querator.items import NEVER_MS, Item
+from querator.limits import Limits
+from querator.member import Member, Status
+from querator.partition import PartitionState
+from querator.queues import LogicalQueueStats, Queue
+from querator.requests import (
+    Complete,
+    Deliver,
+    Produce,
+    Produced,
+    Renew,
+    Request,
+    Reservation,
+    Reserve,
+    Retry,
+    RetryItem,
+    Scheduled,
+)
+from querator.turn import Later, Turn, Unread
+from querator.waist import Batch, Fenced, OutcomeUnknown, StorageError
+
+_log = structlog.get_logger(__name__)
+
+_REOPEN_FIRST_MS = 50
+_REOPEN_LAST_MS = 5_000
+
+T = TypeVar("T")
+
+
+class LogicalQueue:
+    """Owns the partitions it is given. `open` before, `close` after; both may be called twice."""
+
+    def __init__(
+        self, queue: Queue, partitions: Sequence[PartitionState], *, clock: Clock, rng: random.Random, limits: Limits
+    ) -> None:
+        self.queue = queue
+        self.members = {state.place.number: Member(state) for state in partitions}
+        self.clock = clock
+        self.limits = limits
+        self.progress = asyncio.Event()  # set whenever a commit has landed
+        self._rng = rng
+        self._produces: deque[Produce] = deque()
+        self._reserves: OrderedDict[Reserve, None] = OrderedDict()
+        self._loop = asyncio.get_running_loop()
+        self._turn_is_coming = False
+        self._next_deadline_ms = NEVER_MS  # no waiting request's is earlier
+        self._timer: Timer | None = None
+        self._timer_at_ms = NEVER_MS
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = False
+        self._closed = False
+
+    # Lifecycle.
+
+    async def open(self) -> None:
+        """Open all partitions; one that fails is tried again in the background."""
+        await asyncio.gather(*(self._open(member) for member in self.members.values()))
+        self.wake()
+
+    async def _open(self, member: Member) -> None:
+        if member.status is Status.AVAILABLE:
+            return
+        try:
+            await member.state.open()
+        except Fenced:
+            self._lose(member)
+        except StorageError as error:
+            self._fail(member, error, rebuild=True)
+        else:
+            member.status = Status.AVAILABLE
+
+    async def close(self) -> None:
+        """Answer what waits, finish what runs, let go."""
+        self._closing = True
+        _refuse(list(self._reserves), Stopping())
+        self._reserves.clear()
+        while not self._closed and (running := self._running()):
+            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for member in self.members.values():
+            _refuse(member.waiting(), Stopping())
+            member.status = Status.UNAVAILABLE
+        _refuse(self._produces, Stopping())
+        await asyncio.gather(*(member.state.stored.close() for member in self.members.values()))
+
+    def _running(self) -> list[asyncio.Task[None]]:
+        """The tasks that requests depend on."""
+        available = [member for member in self.members.values() if member.status is Status.AVAILABLE]
+        if any(member.turn or member.inbox for member in available) or (self._produces and available):
+            return list(self._tasks)
+        return []
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run something as long as this logical queue lives."""
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("logical queue task failed", queue=self.queue.name, exc_info=error)
+
+    def update(self, queue: Queue) -> None:
+        """New settings. They hold from the next turn on."""
+        self.queue = queue
+        self.wake()
+
+    # The hot calls.
+
+    def produce(
+        self, items: list[Item], scheduled: list[Scheduled], size: int, timeout_ms: int
+    ) -> asyncio.Future[Produced]:
+        if self.queue.produce_paused:
+            raise RetryRequest("queue is paused", f"'{self.queue.name}' takes no items now")
+        if len(self._produces) >= self.limits.waiting_requests:
+            raise Overloaded(f"too many produce requests wait for '{self.queue.name}'")
+        future: asyncio.Future[Produced] = self._loop.create_future()
+        self._produces.append(Produce(self._deadline(timeout_ms), future, items, scheduled, size))
+        self.wake()
+        return future
+
+    def reserve(
+        self, batch_size: int, client_id: str, timeout_ms: int, lease_timeout_ms: int
+    ) -> asyncio.Future[Reservation]:
+        if len(self._reserves) >= self.limits.waiting_reserves:
+            raise Overloaded(f"too many reserve requests wait for '{self.queue.name}'")
+        future: asyncio.Future[Reservation] = self._loop.create_future()
+        reserve = Reserve(self._deadline(timeout_ms), future, batch_size, client_id, lease_timeout_ms)
+        self._reserves[reserve] = None
+        future.add_done_callback(lambda _: self._reserves.pop(reserve, None))  # a caller that goes frees its place
+        self.wake()
+        return future
+
+    def complete(self, partition: int, ids: list[str], timeout_ms: int) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = self._loop.create_future()
+        return self.submit(partition, Complete(self._deadline(timeout_ms), future, partition, ids), future)
+
+    def retry(self, partition: int, items: list[RetryItem], timeout_ms: int) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = self._loop.create_future()
+        return self.submit(partition, Retry(self._deadline(timeout_ms), future, partition, items), future)
+
+    def renew(self, partition: int, ids: list[str], timeout_ms: int, lease_timeout_ms: int) -> asyncio.Future[int]:
+        future: asyncio.Future[int] = self._loop.create_future()
+        request = Renew(self._deadline(timeout_ms), future, partition, ids, lease_timeout_ms)
+        return self.submit(partition, request, future)
+
+    def deliver(self, partition: int, source_uid: int, entries: list[tuple[int, Item]]) -> asyncio.Future[None]:
+        """Take items from another partition's outbox."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        return self.submit(partition, Deliver(future, partition, source_uid, entries), future)
+
+    def submit(self, partition: int, request: Request, future: asyncio.Future[T]) -> asyncio.Future[T]:
+        """Put a request that names its partition into the inbox there."""
+        member = self.member(partition)
+        if member.status is not Status.AVAILABLE:
+            raise PartitionFailing(self.queue.name, partition)
+        if len(member.inbox) >= self.limits.waiting_requests:
+            raise Overloaded(f"too many requests wait for partition {partition} of '{self.queue.name}'")
+        if self._closing:
+            raise Stopping
+        member.inbox.append(request)
+        self.wake()
+        return future
+
+    def request(self, partition: int, make: Callable[[asyncio.Future[Any]], Request]) -> asyncio.Future[Any]:
+        """Submit a request of the rare kind."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        return self.submit(partition, make(future), future)
+
+    def member(self, partition: int) -> Member:
+        member = self.members.get(partition)
+        if member is None:
+            raise InvalidRequest("partition is invalid", f"'{self.queue.name}' has no partition {partition}")
+        return member
+
+    def _deadline(self, timeout_ms: int) -> int:
+        if self._closing:
+            raise Stopping
+        deadline_ms = self.clock.now_ms() + timeout_ms
+        self._next_deadline_ms = min(self._next_deadline_ms, deadline_ms)
+        return deadline_ms
+
+    # The turn.
+
+    def wake(self) -> None:
+        """Let a turn come soon."""
+        if not self._turn_is_coming:
+            self._turn_is_coming = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_is_coming = False
+        if self._closed:
+            return
+        now_ms = self.clock.now_ms()
+        if self._next_deadline_ms <= now_ms:
+            self._time_out(now_ms)
+        free = [member for member in self.members.values() if member.free]
+        if free:
+            self._distribute(free)
+            for member in free:
+                self._begin(member, now_ms)
+        self._arm(now_ms)
+
+    def _distribute(self, free: list[Member]) -> None:
+        """Give the waiting produces and reserves to partitions that are free."""
+        if not self._produces and not self._reserves:
+            return
+        rooms = [member.room() for member in free]
+        emptiest = emptiest_first(rooms, self.limits.batch_items, self.limits.batch_bytes)
+        while self._produces and (index := next(emptiest, None)) is not None:
+            produce = self._produces.popleft()
+            if produce.future.done():
+                continue
+            free[index].produces.append(produce)
+            room = rooms[index]
+            count = len(produce.items)
+            room.items += count + len(produce.scheduled)
+            room.size += produce.size
+            room.load += count
+            if free[index].state.complete:
+                room.available += count
+        if self._reserves and not self.queue.reserve_paused:
+            for index, count in share(self._wanted(), len(self._reserves), rooms):
+                reserve, _ = self._reserves.popitem(last=False)
+                free[index].reserves.append((reserve, count))
+
+    def _wanted(self) -> Iterator[int]:
+        """What the first of the waiting reserves asks for; the caller takes it out before it asks again."""
+        while self._reserves:
+            yield next(iter(self._reserves)).batch_size
+
+    def _begin(self, member: Member, now_ms: int) -> None:
+        """Make a turn of what waits for one partition, and commit it."""
+        self._read_what_is_missing(member, now_ms)
+        turn = Turn(member.state, self.queue.settings, now_ms, self._rng)
+        for produce in member.produces:
+            turn.add(produce)
+        member.produces = []
+        if member.inbox:
+            self._take_inbox(member, turn)
+        for lease in member.abandoned:
+            turn.expire(lease)
+        member.abandoned = []
+        if turn.has_due():
+            turn.add_due()
+        if turn.unread:
+            self._read_bodies(member, turn.unread)
+        self._park(turn.fill(member.reserves))
+        member.reserves = []
+        batch = turn.batch()
+        if batch is None:
+            turn.answer()
+            return
+        member.turn = turn
+        self.spawn(self._commit(member, turn, batch))
+
+    def _take_inbox(self, member: Member, turn: Turn) -> None:
+        later: list[Request] = []
+        for _ in range(len(member.inbox)):
+            request = member.inbox.popleft()
+            if request.future.done():
+                continue
+            try:
+                turn.add(request)
+            except Later:
+                later.append(request)
+            except Unread as unread:
+                later.append(request)
+                self._read_bodies(member, unread.block_ids)
+            except QueratorError as error:
+                request.future.set_exception(error)
+        member.inbox.extend(later)
+
+    def _park(self, reserves: list[Reserve]) -> None:
+        """Back to the head of those that wait."""
+        for reserve in reversed(reserves):
+            if not reserve.future.done():
+                self._reserves[reserve] = None
+                self._reserves.move_to_end(reserve, last=False)
+
+    async def _commit(self, member: Member, turn: Turn, batch: Batch) -> None:
+        try:
+            await member.state.stored.commit(batch)
+        except Fenced:
+            self._undo(member, turn)
+            self._lose(member)
+        except OutcomeUnknown as error:
+            self._fail(member, error)
+        except StorageError as error:
+            self._undo(member, turn)
+            self._fail(member, error)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the outcome is unknown
+            _log.exception("commit failed unexpectedly", queue=self.queue.name, partition=member.number)
+            self._fail(member, OutcomeUnknown(repr(error)))
+        else:
+            self._land(member, turn)
+        self._turn()
+
+    def _land(self, member: Member, turn: Turn) -> None:
+        turn.apply()
+        member.turn = None
+        member.abandoned.extend(turn.answer())
+        member.news.set()
+        self.progress.set()
+
+    def _undo(self, member: Member, turn: Turn) -> None:
+        """Nothing was written: produces and reserves try elsewhere, the others are told."""
+        member.turn = None
+        member.news.set()
+        requests = [request for request in turn.requests if not request.future.done()]
+        produces = [request for request in requests if isinstance(request, Produce)]
+        self._produces.extendleft(reversed(produces))
+        self._park([request for request in requests if isinstance(request, Reserve)])
+        others = (request for request in requests if not isinstance(request, Produce | Reserve))
+        _refuse(others, PartitionFailing(self.queue.name, member.number))
+
+    # Failing partitions.
+
+    def _fail(self, member: Member, error: StorageError, *, rebuild: bool = False) -> None:
+        member.failures += 1
+        member.status = Status.FAILING
+        _log.warning("partition is failing", queue=self.queue.name, partition=member.number, error=str(error))
+        _refuse(member.inbox, PartitionFailing(self.queue.name, member.number))
+        member.inbox.clear()
+        self.spawn(self._recover(member, rebuild=rebuild))
+
+    async def _recover(self, member: Member, *, rebuild: bool) -> None:
+        """Open the partition again, until it works; then it is known whether the last commit landed."""
+        delay_ms = 0 if member.turn is not None else _REOPEN_FIRST_MS
+        while True:
+            await sleep_ms(self.clock, round(delay_ms * self._rng.uniform(0.8, 1.2)))
+            try:
+                await self._reopen(member, rebuild=rebuild)
+            except Fenced:
+                self._lose(member)
+                return
+            except StorageError as error:
+                delay_ms = min(_REOPEN_LAST_MS, max(_REOPEN_FIRST_MS, 2 * delay_ms))
+                _log.info("partition still fails", queue=self.queue.name, partition=member.number, error=str(error))
+            else:
+                member.status = Status.AVAILABLE
+                _log.info("partition is available again", queue=self.queue.name, partition=member.number)
+                self.wake()
+                return
+
+    async def _reopen(self, member: Member, *, rebuild: bool) -> None:
+        state, turn = member.state, member.turn
+        if rebuild:
+            await state.open()
+            return
+        opened = await state.stored.open(state.place.epoch)
+        if turn is not None and opened.number == state.commit_number + 1:
+            self._land(member, turn)
+            return
+        assert opened.number == state.commit_number, "nobody else commits under our epoch"
+        if turn is not None:
+            self._undo(member, turn)
+
+    async def rebuild(self, member: Member) -> None:
+        """Forget what is in memory of a partition and read it again."""
+        member.status = Status.UNAVAILABLE
+        while member.turn is not None or member.reading:
+            member.news.clear()
+            await member.news.wait()
+        await self._open(member)
+        self.wake()
+
+    def _lose(self, member: Member) -> None:
+        """Another owner has the partition; whatever we think of it is worth nothing."""
+        member.status = Status.UNAVAILABLE
+        _log.warning("partition was taken over", queue=self.queue.name, partition=member.number)
+        _refuse(member.waiting(), PartitionFailing(self.queue.name, member.number))
+        member.inbox.clear()
+        member.turn = None
+
+    # Reading in the background.
+
+    def _read_what_is_missing(self, member: Member, now_ms: int) -> None:
+        state = member.state
+        if state.wants_to_read_ahead() and "ahead" not in member.reading:
+            self._read(member, "ahead", state.read_ahead())
+        if state.next_due_ms <= now_ms and "due" not in member.reading:
+            self._read(member, "due", state.read_due(now_ms))
+
+    def _read_bodies(self, member: Member, block_ids: set[int]) -> None:
+        if "bodies" not in member.reading:
+            self._read(member, "bodies", member.state.read_bodies(block_ids))
+
+    def _read(self, member: Member, what: str, reading: Coroutine[Any, Any, None]) -> None:
+        member.reading.add(what)
+        self.spawn(self._finish_reading(member, what, reading))
+
+    async def _finish_reading(self, member: Member, what: str, reading: Coroutine[Any, Any, None]) -> None:
+        try:
+            await reading
+        except StorageError as error:
+            if member.status is Status.AVAILABLE and member.turn is None:
+                self._fail(member, error)
+        finally:
+            member.reading.discard(what)
+            member.news.set()
+        self.wake()
+
+    # Time.
+
+    def _arm(self, now_ms: int) -> None:
+        """Wake up when something is due."""
+        when_ms = min((member.next_event_ms() for member in self.members.values() if member.free), default=NEVER_MS)
+        when_ms = max(min(when_ms, self._next_deadline_ms), now_ms + 1)
+        if when_ms < self._timer_at_ms:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at_ms = when_ms
+            self._timer = self.clock.call_at(when_ms, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._timer_at_ms = NEVER_MS
+        self.wake()
+
+    def _waiting(self) -> Iterable[Request]:
+        yield from self._produces
+        yield from self._reserves
+        for member in self.members.values():
+            yield from member.waiting()
+
+    def _time_out(self, now_ms: int) -> None:
+        """Answer the requests whose deadline has passed, and find the next deadline."""
+        self._next_deadline_ms = NEVER_MS
+        for request in list(self._waiting()):
+            if request.deadline_ms > now_ms:
+                self._next_deadline_ms = min(self._next_deadline_ms, request.deadline_ms)
+                continue
+            if not request.future.done():
+                request.future.set_exception(TimedOut(_REASONS.get(type(request), "it could not be stored in time")))
+
+    # Sight.
+
+    def stats(self) -> LogicalQueueStats:
+        now_ms = self.clock.now_ms()
+        members = list(self.members.values())
+        return LogicalQueueStats(
+            produce_waiting=len(self._produces),
+            reserve_waiting=len(self._reserves),
+            complete_waiting=sum(len(member.inbox) for member in members),
+            in_flight=sum(len(member.turn.requests) for member in members if member.turn is not None),
+            partitions=[member.stats(now_ms) for member in members],
+        )
+
+
+_REASONS: dict[type[Request], str] = {
+    Reserve: "no items were ready",
+    Produce: "no partition could store the items",
+}
+
+
+def _refuse(requests: Iterable[Request], error: QueratorError) -> None:
+    for request in list(requests):
+        if not request.future.done():
+            request.future.set_exception(error)

@@ -1,0 +1,507 @@
+"""One turn of one partition: what is to be written, what changes in memory once it is, and who is answered then.
+
+A turn decides on the committed state alone, and changes nothing of it before `apply`. The order is fixed: add requests
+and what is due, `fill` the reserves, `batch`, and after the commit `apply` and `answer`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any, TypeAlias
+
+import msgspec
+
+from querator import bits, lifecycle, records
+from querator.block_writer import BlockWriter
+from querator.blocks import Block
+from querator.errors import InvalidRequest, NotLeased
+from querator.items import NEVER_MS, Item, encode_item, format_id, parse_id, same_attempt
+from querator.leases import Lease
+from querator.partition import PartitionState
+from querator.queues import QueueSettings
+from querator.records import OutboxEntry
+from querator.requests import (
+    Change,
+    Complete,
+    Deliver,
+    Produce,
+    Produced,
+    Renew,
+    Request,
+    Reservation,
+    Reserve,
+    Retry,
+    Run,
+    Settle,
+)
+from querator.waist import Batch
+
+_EXPIRED_AT_ONCE = 1000  # items and leases, by one turn
+
+
+class Later(Exception):
+    """The request touches what this turn already changes: it belongs to the next one."""
+
+
+class Unread(Exception):
+    """The request needs the items of blocks that are not in memory."""
+
+    def __init__(self, block_ids: set[int]) -> None:
+        self.block_ids = block_ids
+
+
+LeasedSlots: TypeAlias = dict[Lease, dict[int, int]]
+
+
+class Turn:
+    def __init__(self, state: PartitionState, settings: QueueSettings, now_ms: int, rng: random.Random) -> None:
+        self.state = state
+        self.settings = settings
+        self.now_ms = now_ms
+        self.unread: set[int] = set()  # blocks whose items an expired lease waits for
+        self._rng = rng
+        self._writer = BlockWriter(
+            now_ms=now_ms,
+            last_block_id=state.summary.last_block_id,
+            expire_at_ms=now_ms + settings.expire_timeout_ms if settings.expire_timeout_ms else NEVER_MS,
+            limits=state.limits,
+        )
+        self._sequence = state.summary.sequence
+        self._answers: list[tuple[Request, Any]] = []
+        self._reserved: list[tuple[Reserve, Lease]] = []
+        self._freed: LeasedSlots = {}  # slots that leave their lease
+        self._ended: dict[int, int] = {}  # block id → slots that end: completed, moved, dead or removed
+        self._visited: dict[int, Block] = {}  # blocks outside of memory that a change brought along
+        self._granted: list[Lease] = []
+        self._regranted: list[Lease] = []  # of slots that leave another lease in this turn
+        self._renewed: dict[Lease, int] = {}
+        self._scheduled: dict[bytes, Item] = {}
+        self._unscheduled: list[bytes] = []
+        self._outbox: dict[int, OutboxEntry] = {}
+        self._settled: list[int] = []
+        self._received: dict[int, int] = {}
+        self._batch: Batch | None = None
+        self._summary = state.summary
+
+    # Requests.
+
+    def add(self, request: Request) -> None:
+        """Take a request into this turn. Raises `Later` or `Unread`, or what the caller is to be told."""
+        result = _HANDLERS[type(request)](self, request)
+        self._answers.append((request, result))
+
+    def _produce(self, request: Produce) -> Produced:
+        runs = self._writer.add(request.items, request.size) if request.items else []
+        ids = [self._schedule(due_at_ms, item) for due_at_ms, item in request.scheduled]
+        return Produced(self.state.place.number, runs, ids)
+
+    def _complete(self, request: Complete) -> None:
+        self._end(self._leased(request.ids))
+
+    def _retry(self, request: Retry) -> None:
+        leased = self._leased([item.id for item in request.items])
+        self._need_bodies(leased)
+        self._end(leased)
+        for item in request.items:
+            place = parse_id(item.id)
+            block = self.state.blocks[place.block_id]
+            self._give_back(block, place.slot, item.retry_at_ms, rejected=item.dead, backoff=True)
+
+    def _renew(self, request: Renew) -> int:
+        leased = self._leased(request.ids)
+        deadline_ms = self.now_ms + (request.lease_timeout_ms or self.settings.lease_timeout_ms)
+        for lease, slots in leased.items():
+            if lease.slots == slots:
+                self._renewed[lease] = deadline_ms
+            else:
+                self._regranted.append(Lease(self._next(), lease.client_id, deadline_ms, slots))
+                self._free(lease, slots)
+        return deadline_ms
+
+    def _deliver(self, request: Deliver) -> None:
+        """Items that another partition's outbox sends; what came before is not taken twice."""
+        received = self._received.get(request.source_uid, self.state.received.get(request.source_uid, 0))
+        fresh = [(sequence, item) for sequence, item in request.entries if sequence > received]
+        if fresh:
+            items = [item for _, item in fresh]
+            self._writer.add(items, sum(len(item.payload) for item in items))
+            self._received[request.source_uid] = fresh[-1][0]
+
+    def _settle(self, request: Settle) -> None:
+        self._settled.extend(request.sequences)
+
+    def _change(self, request: Change) -> Any:
+        return request.plan(self)
+
+    # What is due.
+
+    def has_due(self) -> bool:
+        state = self.state
+        return bool(state.due) or min(state.leases.next_deadline_ms(), state.next_expiry_ms()) <= self.now_ms
+
+    def add_due(self) -> None:
+        """Scheduled items whose time has come, leases that ran out, and items that expired."""
+        for key, item in self.state.due.items():
+            self._writer.add([item], len(item.payload))
+            self._unscheduled.append(key)
+        for lease in self.state.leases.due(self.now_ms, _EXPIRED_AT_ONCE):
+            self.expire(lease)
+        for block in self.state.expiring(self.now_ms, _EXPIRED_AT_ONCE):
+            self._bury_unfit(block)
+
+    def expire(self, lease: Lease) -> None:
+        """Give the items of a lease back that this turn does not end otherwise."""
+        if lease in self._renewed:
+            return
+        slots = lease.without(self._freed.get(lease, {}))
+        unread = {block_id for block_id in slots if self.state.blocks[block_id].body is None}
+        if unread:
+            self.unread |= unread
+            return
+        self._end({lease: slots} if slots else {})
+        for block_id, mask in slots.items():
+            for slot in bits.slots(mask):
+                self._give_back(self.state.blocks[block_id], slot)
+
+    def _bury_unfit(self, block: Block) -> None:
+        unfit = block.unfit(self.now_ms, self.settings.max_attempts) & ~self._ended.get(block.id, 0)
+        for slot in bits.slots(unfit):
+            expired = block.expire_at(slot) <= self.now_ms
+            self._bury(block, slot, block.item(slot).attempts, "expired" if expired else "attempts")
+        self.remove(block, unfit)
+
+    # Reserves.
+
+    def fill(self, reserves: list[tuple[Reserve, int]]) -> list[Reserve]:
+        """Give each reserve up to its count of items; returns those that went away with nothing."""
+        self._writer.finish()
+        unfilled = []
+        choosing = self._choose()
+        for reserve, count in reserves:
+            taken, runs = choosing(count)
+            if not taken:
+                unfilled.append(reserve)
+                continue
+            deadline_ms = self.now_ms + (reserve.lease_timeout_ms or self.settings.lease_timeout_ms)
+            lease = Lease(self._next(), reserve.client_id, deadline_ms, taken)
+            self._granted.append(lease)
+            self._reserved.append((reserve, lease))
+            self._answers.append((reserve, Reservation(self.state.place.number, deadline_ms, runs)))
+        return unfilled
+
+    def _choose(self) -> Callable[[int], tuple[dict[int, int], list[Run]]]:
+        """A function that takes the next ``count`` ready items, oldest first: slots by block, and the items."""
+        written = (block for block, _ in self._writer.blocks) if self.state.complete else ()
+        blocks = chain(self.state.window.values(), written)
+        block: Block | None = None
+        ready = 0
+
+        def take(count: int) -> tuple[dict[int, int], list[Run]]:
+            nonlocal block, ready
+            taken: dict[int, int] = {}
+            runs: list[Run] = []
+            while count:
+                if not ready:
+                    block = next(blocks, None)
+                    if block is None:
+                        break
+                    self._bury_unfit(block)
+                    ready = self.unclaimed(block)
+                    continue
+                assert block is not None
+                assert block.body is not None
+                for start, stop in bits.runs(ready, count):
+                    mask = bits.span(start, stop)
+                    taken[block.id] = taken.get(block.id, 0) | mask
+                    runs.append(Run(block.id, start, block.body.items[start:stop]))
+                    ready ^= mask
+                    count -= stop - start
+            return taken, runs
+
+        return take
+
+    # What happens to items.
+
+    def _leased(self, ids: list[str]) -> LeasedSlots:
+        """The slots that these ids name, all of them under lease; by lease and block."""
+        found: dict[tuple[Lease, int], list[int]] = {}
+        blocks = self.state.blocks
+        for item_id in ids:
+            block_id, slot, attempt = parse_id(item_id)
+            block = blocks.get(block_id)
+            lease = block.owner(slot) if block is not None else None
+            if block is None or lease is None:
+                raise NotLeased(item_id)
+            if block.body is not None and not same_attempt(attempt, block.body.items[slot].attempts + 1):
+                raise NotLeased(item_id)
+            group = found.get((lease, block_id))
+            if group is None:
+                found[lease, block_id] = [slot]
+            else:
+                group.append(slot)
+        leased: LeasedSlots = {}
+        for (lease, block_id), slots in found.items():
+            unique = set(slots)
+            if len(unique) != len(slots):
+                raise InvalidRequest("ids is invalid", "an id is named twice")
+            mask = bits.union(unique)
+            if lease in self._renewed or mask & self._freed.get(lease, {}).get(block_id, 0):
+                raise Later
+            leased.setdefault(lease, {})[block_id] = mask
+        return leased
+
+    def _need_bodies(self, leased: LeasedSlots) -> None:
+        blocks = self.state.blocks
+        unread = {block_id for slots in leased.values() for block_id in slots if blocks[block_id].body is None}
+        if unread:
+            raise Unread(unread)
+
+    def _free(self, lease: Lease, slots: dict[int, int]) -> None:
+        freed = self._freed.setdefault(lease, {})
+        for block_id, mask in slots.items():
+            freed[block_id] = freed.get(block_id, 0) | mask
+
+    def _end(self, leased: LeasedSlots) -> None:
+        for lease, slots in leased.items():
+            self._free(lease, slots)
+            for block_id, mask in slots.items():
+                self._ended[block_id] = self._ended.get(block_id, 0) | mask
+
+    def remove(self, block: Block, slots: int) -> None:
+        """End ready slots. The block may be one that is not in memory."""
+        if slots:
+            assert slots & (block.done | block.leased | self._ended.get(block.id, 0)) == 0, "only ready slots"
+            if block.id not in self.state.blocks:
+                self._visited[block.id] = block
+            self._ended[block.id] = self._ended.get(block.id, 0) | slots
+
+    def remove_leased(self, lease: Lease, slots: dict[int, int]) -> None:
+        """End leased slots, whoever holds them."""
+        self._end({lease: slots})
+
+    def unclaimed(self, block: Block) -> int:
+        """The ready slots of a block that this turn leaves alone so far."""
+        return block.ready & ~self._ended.get(block.id, 0)
+
+    def freed(self, lease: Lease) -> dict[int, int]:
+        return self._freed.get(lease, {})
+
+    def unschedule(self, keys: list[bytes]) -> None:
+        self._unscheduled.extend(keys)
+
+    def write(self, items: list[Item]) -> list[Run]:
+        return self._writer.add(items, sum(len(item.payload) for item in items))
+
+    def _give_back(
+        self, block: Block, slot: int, retry_at_ms: int = 0, *, rejected: bool = False, backoff: bool = False
+    ) -> None:
+        """End a hand-out: the item becomes ready again, now or later, or dies."""
+        item = block.item(slot)
+        attempts = item.attempts + 1
+        reason = lifecycle.cause_of_death(
+            self.settings, attempts=attempts, expire_at_ms=block.expire_at(slot), now_ms=self.now_ms, rejected=rejected
+        )
+        if reason:
+            self._bury(block, slot, attempts, reason)
+            return
+        item = msgspec.structs.replace(
+            item, attempts=attempts, created_at=block.created_at(slot), expire_at=block.expire_at(slot)
+        )
+        if backoff and not retry_at_ms:
+            retry_at_ms = self.now_ms + lifecycle.backoff_ms(self.settings.retry_policy, attempts, self._rng)
+        if retry_at_ms > self.now_ms:
+            self._schedule(retry_at_ms, item)
+        else:
+            self._writer.add([item], len(item.payload))
+
+    def _bury(self, block: Block, slot: int, attempts: int, reason: str) -> None:
+        """Send an item to the dead queue; without one it is gone."""
+        if self.settings.dead_queue:
+            item = lifecycle.dead_item(
+                block.item(slot),
+                queue_name=self.settings.queue_name,
+                item_id=format_id(block.id, slot, attempts),
+                reason=reason,
+                attempts=attempts,
+                created_at_ms=block.created_at(slot),
+                now_ms=self.now_ms,
+            )
+            self._outbox[self._next()] = OutboxEntry(self.settings.dead_queue, item)
+
+    def _schedule(self, due_at_ms: int, item: Item) -> str:
+        key = records.scheduled_key(due_at_ms, self._next())
+        if not item.created_at:
+            item.created_at = self.now_ms
+        if not item.expire_at and self.settings.expire_timeout_ms:
+            item.expire_at = self.now_ms + self.settings.expire_timeout_ms
+        self._scheduled[key] = item
+        return records.scheduled_id(key)
+
+    def _next(self) -> int:
+        self._sequence += 1
+        return self._sequence
+
+    # The commit.
+
+    def batch(self) -> Batch | None:
+        """What is to be written, or None if nothing changes."""
+        self._writer.finish()
+        written = self._writer.blocks
+        puts: dict[bytes, bytes] = {}
+        deletes: list[bytes] = []
+        dropped = self._end_blocks(puts, deletes)
+        self._write_leases(dropped, puts, deletes)
+        puts.update((key, encode_item(item)) for key, item in self._scheduled.items())
+        puts.update(
+            (records.key(records.OUTBOX, sequence), records.encode(entry)) for sequence, entry in self._outbox.items()
+        )
+        puts.update(
+            (records.key(records.RECEIVED, uid), sequence.to_bytes(8, "big"))
+            for uid, sequence in self._received.items()
+        )
+        deletes.extend(self._unscheduled)
+        deletes.extend(records.key(records.OUTBOX, sequence) for sequence in self._settled)
+        if not (puts or deletes or written or dropped):
+            return None
+        self._summary = self._next_summary(dropped)
+        self._batch = Batch(
+            number=self.state.commit_number + 1,
+            summary=records.encode(self._summary),
+            blocks={block.id: data for block, data in written},
+            dropped_blocks=[block.id for block in dropped],
+            puts=puts,
+            deletes=deletes,
+        )
+        return self._batch
+
+    def _ended_blocks(self) -> Iterator[tuple[Block, int]]:
+        for block_id, mask in self._ended.items():
+            yield self._visited.get(block_id) or self.state.blocks[block_id], mask
+
+    def _end_blocks(self, puts: dict[bytes, bytes], deletes: list[bytes]) -> list[Block]:
+        """Records of blocks that end in part; returns those that end whole."""
+        dropped = []
+        for block, mask in self._ended_blocks():
+            done = block.done | mask
+            key = records.key(records.DONE, block.id)
+            if done != block.everything:
+                puts[key] = bits.to_bytes(done)
+            else:
+                dropped.append(block)
+                if block.done:
+                    deletes.append(key)
+        return dropped
+
+    def _write_leases(self, dropped: list[Block], puts: dict[bytes, bytes], deletes: list[bytes]) -> None:
+        """A lease's record is written again only if it was renewed, split, or names a block that is gone."""
+        gone = {block.id for block in dropped}
+        split = {block_id for lease in self._regranted for block_id in lease.slots}
+        for lease, freed in self._freed.items():
+            left = lease.without(freed)
+            key = records.key(records.LEASE, lease.id)
+            if not left:
+                deletes.append(key)
+            elif not (gone | split).isdisjoint(freed):
+                puts[key] = self._lease_record(lease, left, lease.deadline_ms)
+        for lease, deadline_ms in self._renewed.items():
+            puts[records.key(records.LEASE, lease.id)] = self._lease_record(lease, lease.slots, deadline_ms)
+        for lease in chain(self._granted, self._regranted):
+            puts[records.key(records.LEASE, lease.id)] = self._lease_record(lease, lease.slots, lease.deadline_ms)
+
+    def _lease_record(self, lease: Lease, slots: dict[int, int], deadline_ms: int) -> bytes:
+        blocks = self.state.blocks
+        written = {block.id: block for block, _ in self._writer.blocks}
+        counts = {block_id: (blocks.get(block_id) or written[block_id]).count for block_id in slots}
+        return records.encode(lease.record(slots, deadline_ms, counts))
+
+    def _next_summary(self, dropped: list[Block]) -> records.Summary:
+        before = self.state.summary
+        written = self._writer.blocks
+        ended = list(self._ended_blocks())
+        average = before.block_bytes // max(1, before.blocks)
+        blocks = before.blocks + len(written) - len(dropped)
+        block_bytes = before.block_bytes + sum(block.size for block, _ in written)
+        block_bytes -= sum(block.size or average for block in dropped)
+        summary = records.Summary(
+            last_block_id=self._writer.last_block_id,
+            head_block_id=self.state.head_block_id(),
+            sequence=self._sequence,
+            items=before.items
+            + sum(block.count for block, _ in written)
+            - sum(mask.bit_count() for mask in self._ended.values()),
+            blocks=blocks,
+            block_bytes=max(0, block_bytes) if blocks else 0,
+            scheduled=before.scheduled + len(self._scheduled) - len(self._unscheduled),
+            outbox=before.outbox + len(self._outbox) - len(self._settled),
+            ready_at_sum=before.ready_at_sum
+            + sum(block.count * block.ready_at_ms for block, _ in written)
+            - sum(mask.bit_count() * block.ready_at_ms for block, mask in ended),
+        )
+        assert min(summary.items, summary.scheduled, summary.outbox, summary.blocks) >= 0, "counters never drift"
+        return summary
+
+    def apply(self) -> None:
+        """The commit landed: change the memory accordingly."""
+        assert self._batch is not None, "nothing was committed"
+        state = self.state
+        state.commit_number = self._batch.number
+        was_complete = state.complete
+        state.summary = self._summary
+        for lease, freed in self._freed.items():
+            state.release(lease, freed)
+        for lease in self._regranted:
+            state.grant(lease, were_ready=False)
+        for lease, deadline_ms in self._renewed.items():
+            state.leases.renew(lease, deadline_ms)
+        self._apply_ended()
+        if was_complete:
+            self._remember_written()
+        for lease in self._granted:
+            state.grant(lease)
+        for key in self._unscheduled:
+            state.due.pop(key, None)
+        for key in self._scheduled:
+            state.scheduled_at(records.due_at(key))
+        state.received.update(self._received)
+
+    def _apply_ended(self) -> None:
+        freed: dict[int, int] = {}
+        for slots in self._freed.values():
+            for block_id, mask in slots.items():
+                freed[block_id] = freed.get(block_id, 0) | mask
+        for block, mask in self._ended_blocks():
+            self.state.finish(block, mask, were_ready=(mask & ~freed.get(block.id, 0)).bit_count())
+
+    def _remember_written(self) -> None:
+        """New blocks go into the window as long as it has room; those with leases always do."""
+        leased = {block_id for lease in self._granted for block_id in lease.slots}
+        for block, _ in self._writer.blocks:
+            if not self.state.has_room() and block.id not in leased:
+                return
+            self.state.remember(block)
+            self.state.window_end = block.id
+
+    def answer(self) -> list[Lease]:
+        """Tell everybody; returns the leases of callers that have gone."""
+        abandoned = [lease for reserve, lease in self._reserved if reserve.future.done()]
+        for request, result in self._answers:
+            if not request.future.done():
+                request.future.set_result(result)
+        return abandoned
+
+    @property
+    def requests(self) -> list[Request]:
+        return [request for request, _ in self._answers]
+
+
+_HANDLERS: dict[type[Request], Callable[[Turn, Any], Any]] = {
+    Produce: Turn._produce,  # noqa: SLF001 - the table belongs to the class
+    Complete: Turn._complete,  # noqa: SLF001
+    Retry: Turn._retry,  # noqa: SLF001
+    Renew: Turn._renew,  # noqa: SLF001
+    Deliver: Turn._deliver,  # noqa: SLF001
+    Settle: Turn._settle,  # noqa: SLF001
+    Change: Turn._change,  # noqa: SLF001
+}
