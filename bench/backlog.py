@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -46,10 +47,10 @@ class _Site:
         control.close()
 
 
-def run_backlog(setting: Setting, small: int, large: int, case: Case) -> Report:
-    """Two servers, each with a data folder and a backlog of its own, measured in turn."""
+def run_backlog(setting: Setting, sizes: Sequence[int], case: Case) -> Report:
+    """A server for each size, with a data folder of its own, measured in turn. The last is held to the first."""
     with ExitStack() as stack:
-        sites = [_open_site(setting, stack, size) for size in (small, large)]
+        sites = [_open_site(setting, stack, size) for size in sizes]
         for site in sites:
             _fill(setting, site, case.partitions)
         outcomes = _compete(setting, sites, case)
@@ -60,7 +61,7 @@ def run_backlog(setting: Setting, small: int, large: int, case: Case) -> Report:
         preset="backlog",
         environment=describe(setting.folder),
         outcomes=outcomes,
-        claims=_claims(outcomes, *sites),
+        claims=_claims(outcomes, sites),
         notes=[_memory_note(site) for site in sites],
     )
 
@@ -100,8 +101,9 @@ def _compete(setting: Setting, sites: list[_Site], case: Case) -> list[Outcome]:
     return outcomes
 
 
-def _claims(outcomes: list[Outcome], small: _Site, large: _Site) -> list[Claim]:
-    few, many = outcomes
+def _claims(outcomes: list[Outcome], sites: list[_Site]) -> list[Claim]:
+    few, many = outcomes[0], outcomes[-1]
+    small, large = sites[0], sites[-1]
     claims = [
         Claim(
             text=f"{call}: p50 with {short(large.size)} ÷ with {short(small.size)} waiting",

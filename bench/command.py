@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,12 +18,21 @@ from bench.load import CallFailed
 from bench.proc import file_system
 from bench.profile import profile_case
 from bench.report import Report, show, write_json
-from bench.rounds import Case, ItemsLost, OnRound, Plan
-from bench.suite import Setting, run_cases, run_latency, run_suite
+from bench.rounds import Case, ItemsLost, OnRound, Plan, TooShort
+from bench.suite import Setting, run_latency, run_suite
 
 _DISK = Path("/var/tmp")  # outlives a reboot by convention, so it is on a disk; passable for every user
 _LOG_WIDTH = 130
-_FAILURES = (GeneratorFailed, CallFailed, ItemsLost, FileNotFoundError, RuntimeError, TimeoutError, ConnectionError)
+_FAILURES = (
+    GeneratorFailed,
+    CallFailed,
+    ItemsLost,
+    TooShort,
+    FileNotFoundError,
+    RuntimeError,
+    TimeoutError,
+    ConnectionError,
+)
 
 
 class _Numbers(click.ParamType[list[int]]):
@@ -112,11 +120,6 @@ def _run(options: _Options, make: Callable[[Setting], Report]) -> None:
 
 
 @click.group(invoke_without_command=True)
-@click.option("--workload", type=click.Choice(["cycle", "produce"]), default="cycle", show_default=True)
-@click.option("--batches", type=_Numbers(), default="1,10,100,1000", show_default=True, help="Items per request.")
-@click.option("--clients", type=_Numbers(), default="1,8,64", show_default=True)
-@click.option("--partitions", type=_Numbers(), default="1", show_default=True)
-@click.option("--processes", type=click.IntRange(1), default=1, show_default=True, help="That generate the load.")
 @click.option("--driver", type=click.Choice(["sqlite", "memory"]), default="sqlite", show_default=True)
 @click.option("--url", help="Measure the server that runs there, instead of starting one.")
 @click.option(
@@ -125,7 +128,6 @@ def _run(options: _Options, make: Callable[[Setting], Report]) -> None:
 @click.option("--warm-up", type=click.FloatRange(0), default=1.0, show_default=True, help="Seconds before that.")
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
 @click.option("--quick", is_flag=True, help="Three short rounds: to see that it works, not to quote.")
-@click.option("--check", is_flag=True, help="Number every item, and check that each arrives exactly once. Slower.")
 @click.option("--peers/--no-peers", default=None, help="Compare with PostgreSQL and beanstalkd. On in the suite.")
 @click.option("--limits/--no-limits", default=None, help="Compare with bare loops on SQLite. On in the suite.")
 @click.option("--disk", type=click.Path(path_type=Path, exists=True), default=_DISK, show_default=True)
@@ -135,18 +137,12 @@ def _run(options: _Options, make: Callable[[Setting], Report]) -> None:
 def bench(
     context: click.Context,
     *,
-    workload: str,
-    batches: list[int],
-    clients: list[int],
-    partitions: list[int],
-    processes: int,
     driver: str,
     url: str | None,
     duration: float,
     warm_up: float,
     rounds: int,
     quick: bool,
-    check: bool,
     peers: bool | None,
     limits: bool | None,
     disk: Path,
@@ -155,10 +151,10 @@ def bench(
 ) -> None:
     """Measure Querator over HTTP, beside bare loops on the same disk and beside its peers.
 
-    Without a preset, every combination of batches, clients and partitions is measured.
-    Options stand before the preset: querator bench --rounds 9 suite
+    Without a preset, the suite runs. Options for all presets stand before the preset's name:
+    querator bench --rounds 9 suite
     """
-    in_suite = context.invoked_subcommand == "suite"
+    in_suite = context.invoked_subcommand in {None, "suite"}
     plan = Plan(rounds=3, timing=Timing(0.5, 1.5)) if quick else Plan(rounds=rounds, timing=Timing(warm_up, duration))
     options = _Options(
         console=_console(),
@@ -173,13 +169,8 @@ def bench(
         plot_file=plot_file,
     )
     context.obj = options
-    if context.invoked_subcommand is not None:
-        return
-    cases = [
-        Case(workload=workload, batch=batch, clients=many, partitions=parts, processes=processes, numbered=check)
-        for parts, batch, many in itertools.product(partitions, batches, clients)
-    ]
-    _run(options, lambda setting: run_cases(setting, cases))
+    if context.invoked_subcommand is None:
+        _run(options, run_suite)
 
 
 @bench.command()
@@ -190,16 +181,19 @@ def suite(options: _Options) -> None:
 
 
 @bench.command()
-@click.option("--small", type=click.IntRange(1000), default=10_000, show_default=True)
-@click.option("--large", type=click.IntRange(1000), default=10_000_000, show_default=True)
+@click.option(
+    "--sizes", type=_Numbers(), default="1e4,1e7", show_default=True, help="Whole thousands of items waiting."
+)
 @click.option("--batch", type=click.IntRange(1, 1000), default=100, show_default=True)
 @click.option("--clients", type=click.IntRange(1), default=8, show_default=True)
 @click.option("--partitions", type=click.IntRange(1), default=1, show_default=True)
 @click.pass_obj
-def backlog(options: _Options, *, small: int, large: int, batch: int, clients: int, partitions: int) -> None:
+def backlog(options: _Options, *, sizes: list[int], batch: int, clients: int, partitions: int) -> None:
     """The same work with few and with very many items waiting: calls, memory, and opening after kill -9."""
+    if len(sizes) < 2 or any(size % 1000 for size in sizes):
+        raise click.BadParameter("at least two, each in whole thousands", param_hint="--sizes")
     case = Case(batch=batch, clients=clients, partitions=partitions)
-    _run(options, lambda setting: run_backlog(setting, small, large, case))
+    _run(options, lambda setting: run_backlog(setting, sizes, case))
 
 
 @bench.command()

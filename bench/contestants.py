@@ -53,6 +53,9 @@ class Querator:
         self._pid = pid
         self._queues = itertools.count(1)
 
+    def takes(self, case: Case) -> bool:  # noqa: ARG002 - part of the protocol
+        return True
+
     def run(self, case: Case, timing: Timing) -> Round:
         control = Control(self._address)
         queue_name = f"bench-{case.workload}-{next(self._queues)}"
@@ -113,12 +116,17 @@ class Querator:
 class Single:
     """A limit or a peer: one process of load, whose driver looks itself whether anything is left."""
 
-    def __init__(self, name: str, role: str, address: str, pid: int | None = None) -> None:
+    def __init__(self, name: str, role: str, address: str, pid: int | None = None, max_batch: int = 1000) -> None:
         self.name = name
         self.role = role
+        self._max_batch = max_batch
         self._address = address
         self._pid = pid
         self._queues = itertools.count(1)
+
+    def takes(self, case: Case) -> bool:
+        """Limits and peers only know full cycles."""
+        return case.workload == "cycle" and case.batch <= self._max_batch
 
     def run(self, case: Case, timing: Timing) -> Round:
         load = Load(
@@ -154,18 +162,19 @@ def peers(folder: Path, on_missing: OnMissing) -> Iterator[list[Contestant]]:
     """The peers that are installed, started. Those that are missing are named with what would install them."""
     with ExitStack() as stack:
         found: list[Contestant] = []
-        kinds: list[tuple[str, Callable[[], object | None], Callable[[Path], _Peer], str]] = [
-            ("postgres", peers_postgres.installed, peers_postgres.Postgres, peers_postgres.INSTALL),
-            ("beanstalkd", peers_beanstalkd.installed, peers_beanstalkd.Beanstalkd, peers_beanstalkd.INSTALL),
+        kinds: list[tuple[str, Callable[[], object | None], Callable[[Path], _Peer], str, int]] = [
+            ("postgres", peers_postgres.installed, peers_postgres.Postgres, peers_postgres.INSTALL, 1000),
+            # With an fsync per item, a batch of 1000 from each of 8 clients takes longer than a round.
+            ("beanstalkd", peers_beanstalkd.installed, peers_beanstalkd.Beanstalkd, peers_beanstalkd.INSTALL, 100),
         ]
-        for name, installed, make, install in kinds:
+        for name, installed, make, install, max_batch in kinds:
             if installed() is None:
                 on_missing(f"{name} is not installed and is left out; to have it: {install}")
                 continue
             peer = make(folder / name)
             stack.callback(peer.stop)
             peer.start()
-            found.append(Single(name, "peer", peer.address, peer.pid()))
+            found.append(Single(name, "peer", peer.address, peer.pid(), max_batch))
         yield found
 
 
@@ -173,7 +182,8 @@ def peers(folder: Path, on_missing: OnMissing) -> Iterator[list[Contestant]]:
 def served(folder: Path, driver: str, url: str | None) -> Iterator[Querator]:
     """Our server: started here, unless one runs already at the URL."""
     if url is not None:
-        yield Querator("querator", url.removeprefix("http://").rstrip("/"))
+        address = url.removeprefix("http://").rstrip("/")
+        yield Querator(f"server at {address}", address)
         return
     server = ServerProcess(folder / f"querator-{driver}", driver)
     server.start()

@@ -46,6 +46,8 @@ def ratios(values: Sequence[float], baselines: Sequence[float]) -> Spread:
     """
     if len(values) != len(baselines):
         raise ValueError(f"{len(values)} rounds cannot be paired with {len(baselines)}")
+    if not all(baselines):
+        raise ValueError("a round in which nothing went through is no baseline")
     return spread([value / baseline for value, baseline in zip(values, baselines, strict=True)])
 
 

@@ -82,10 +82,12 @@ class _Connection:
             ids.append(item_id)
         return ids
 
-    async def delete(self, ids: list[bytes]) -> None:
+    async def delete(self, ids: list[bytes], counts: Counts) -> None:
+        """Counts each item as it goes: a whole batch takes a good part of a round."""
         self._writer.write(b"".join([b"delete %b\r\n" % item_id for item_id in ids]))
         for _ in ids:
             await self._expect(b"DELETED")
+            counts.completed += 1
 
     async def ready(self, tube: str) -> int:
         """How many items are in the tube, whatever their state."""
@@ -139,8 +141,7 @@ class BeanstalkdCycle:
             produced = time.monotonic()
             ids = await connection.reserve(batch)
             reserved = time.monotonic()
-            await connection.delete(ids)
-            counts.completed += len(ids)
+            await connection.delete(ids, counts)
             latencies["produce"].append(produced - began)
             latencies["reserve"].append(reserved - produced)
             latencies["complete"].append(time.monotonic() - reserved)

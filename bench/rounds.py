@@ -59,6 +59,9 @@ class Contestant(Protocol):
     def role(self) -> str:
         """One of "querator", "limit" and "peer"."""
 
+    def takes(self, case: Case) -> bool:
+        """Whether this case can be measured on it at all."""
+
     def run(self, case: Case, timing: Timing) -> Round:
         """One round on fresh ground. Raises if an item was lost or came twice."""
 
@@ -67,9 +70,15 @@ class ItemsLost(Exception):
     """What came out is not what went in."""
 
 
+class TooShort(Exception):
+    """Nothing went through in the measured part of a round."""
+
+
 def merge(measurements: Sequence[Measurement], *, produce_only: bool, memory_bytes: int = 0) -> Round:
     """One round out of what its generator processes saw."""
     inside = [m.produced_inside if produce_only else m.completed_inside for m in measurements]
+    if not sum(inside):
+        raise TooShort(f"no item went through in {measurements[0].seconds:.1f} s; take a longer --duration")
     return Round(
         seconds=sum(m.seconds for m in measurements) / len(measurements),
         items=sum(inside),
@@ -158,9 +167,10 @@ def compete(case: Case, contestants: Iterable[Contestant], plan: Plan, on_round:
 
     A machine that is slow for a while is then slow for all of them.
     """
-    outcomes = {one.name: Outcome(case, one.name, one.role, []) for one in contestants}
+    entered = [one for one in contestants if one.takes(case)]
+    outcomes = {one.name: Outcome(case, one.name, one.role, []) for one in entered}
     for number in range(plan.rounds):
-        for one in contestants:
+        for one in entered:
             on_round(f"{case}: {one.name}, round {number + 1}")
             outcomes[one.name].rounds.append(one.run(case, plan.timing))
     return list(outcomes.values())

@@ -55,7 +55,11 @@ def run_suite(setting: Setting) -> Report:
         for case, other, wanted in asked
         if (case, other) in found
     ]
-    return Report(preset="suite", environment=describe(setting.folder), outcomes=outcomes, claims=claims)
+    environment = describe(setting.folder)
+    if setting.url is not None:
+        note = f"[yellow]nothing is claimed: how durable the server at {setting.url} is, and on what disk, is unknown"
+        return Report(preset="suite", environment=environment, outcomes=outcomes, notes=[note])
+    return Report(preset="suite", environment=environment, outcomes=outcomes, claims=claims)
 
 
 def run_cases(setting: Setting, cases: Sequence[Case]) -> Report:
@@ -74,7 +78,6 @@ def run_latency(setting: Setting, rates: Sequence[float], batch: int, clients: i
 
 
 def _run(setting: Setting, cases: Sequence[Case]) -> list[Outcome]:
-    """Limits and peers only know full cycles; in other cases our server runs alone."""
     outcomes: list[Outcome] = []
     with ExitStack() as stack:
         server = stack.enter_context(served(setting.folder, setting.driver, setting.url))
@@ -84,6 +87,5 @@ def _run(setting: Setting, cases: Sequence[Case]) -> list[Outcome]:
         if setting.with_peers:
             others += stack.enter_context(peers(setting.folder, setting.on_missing))
         for case in cases:
-            contestants = [server, *(others if case.workload == "cycle" else ())]
-            outcomes += compete(case, contestants, setting.plan, setting.on_round)
+            outcomes += compete(case, [server, *others], setting.plan, setting.on_round)
     return outcomes

@@ -50,3 +50,5 @@ def test_ratios_pair_neighbouring_rounds() -> None:
     assert ratios([200.0, 20.0, 2.0], [100.0, 10.0, 1.0]) == (2.0, 2.0, 2.0)
     with pytest.raises(ValueError, match="cannot be paired"):
         ratios([1.0], [1.0, 2.0])
+    with pytest.raises(ValueError, match="no baseline"):
+        ratios([1.0], [0.0])

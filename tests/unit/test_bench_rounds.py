@@ -19,7 +19,7 @@ from bench.open_loop import OpenLoop
 from bench.proc import CpuTime
 from bench.profile import count_samples
 from bench.report import short
-from bench.rounds import Case, Outcome, merge
+from bench.rounds import Case, Outcome, TooShort, merge
 
 
 class TinyQueue:
@@ -148,6 +148,12 @@ def test_processes_merge_into_one_round() -> None:
     merged = merge([first, measurement(30, generator=CpuTime(0.5, 0.0))], produce_only=False)
     assert (merged.items, merged.rate, merged.calls["produce"].calls) == (40, 20.0, 40)
     assert merged.cpu == {"generator": CpuTime(1.5, 0.0), "server": CpuTime(2.0, 1.0)}
+
+
+def test_a_round_in_which_nothing_went_through_is_an_error() -> None:
+    """A window too short for a slow contestant is reported as such, not as a rate of 0."""
+    with pytest.raises(TooShort, match="longer --duration"):
+        merge([measurement(0, generator=CpuTime(1.0, 0.0))], produce_only=False)
 
 
 def test_cpu_per_item_sums_over_rounds() -> None:
