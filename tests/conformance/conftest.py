@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -40,7 +40,7 @@ class SqlitePlace:
         return await SqliteBackend.open(name="sqlite", path=self._path)
 
 
-PLACES = {"memory": MemoryPlace, "sqlite": SqlitePlace}
+PLACES: dict[str, Callable[[Path], Place]] = {"memory": MemoryPlace, "sqlite": SqlitePlace}
 
 
 class Storage:
