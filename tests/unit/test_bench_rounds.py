@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import time
 from array import array
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from contextlib import nullcontext
+from typing import Any, cast
 
 import pytest
 
+from bench import contestants
 from bench.contestants import split_load
+from bench.generator import Timing
 from bench.load import CallFailed, ClosedLoop
 from bench.measure import Counts, Driver, Load, Measurement, Window
 from bench.open_loop import OpenLoop
 from bench.proc import CpuTime
 from bench.profile import count_samples
 from bench.report import short
-from bench.rounds import Case, Outcome, TooShort, merge
+from bench.rounds import Case, ItemsLost, Outcome, TooShort, merge
+from bench.server_process import Control
 
 
 class TinyQueue:
@@ -107,12 +112,51 @@ async def test_a_call_to_be_retried_is_sent_again() -> None:
     assert counts.produced == counts.completed
 
 
-async def test_an_open_loop_starts_what_is_due() -> None:
-    """Every intended start is run to its end, also if there are fewer connections than starts under way."""
+async def test_an_open_loop_leaves_out_no_start() -> None:
+    """Every intended start is run to its end and counted, also if all connections are busy when it is due."""
     queue = TinyQueue()
-    counts = await run_against(queue, OpenLoop, workload="open", batch=1, clients=2, rate=500.0)
+    counts = await run_against(queue, OpenLoop, workload="open", batch=1, clients=1, rate=5000.0)
     assert counts.produced == counts.completed == len(counts.latencies["cycle"])
+    assert counts.completed in {999, 1000}
     assert not queue.ready
+
+
+class CountedQueue:
+    """Stands for the server's control calls: what it counts, and what a drain brings."""
+
+    def __init__(self, waiting: list[int], drained: list[int]) -> None:
+        self._waiting = waiting
+        self._drained = drained
+
+    def waiting(self, _queue_name: str) -> int:
+        return self._waiting.pop(0)
+
+    def drain(self, _queue_name: str, count: int) -> list[int]:
+        assert count == len(self._drained)
+        return self._drained
+
+
+@pytest.mark.parametrize(
+    ("waiting", "seen", "drained", "complaint"),
+    [
+        ([0, 1, 0], [1, 2], [3], None),
+        ([0, 0, 0], [1, 2], [], "are in the queue"),
+        ([0, 1, 1, 1], [1, 2], [3], "are left"),
+        ([0, 1, 0], [1, 2], [2], "came twice"),
+        ([0, 1, 0], [1], [3], "were produced"),
+    ],
+)
+def test_a_round_that_loses_or_repeats_an_item_fails(
+    monkeypatch: pytest.MonkeyPatch, waiting: list[int], seen: list[int], drained: list[int], complaint: str | None
+) -> None:
+    """A round counts only if the server's count, the rest that comes out and each single item agree."""
+    whole = measurement(3, generator=CpuTime(1.0, 0.0))
+    result = dataclasses.replace(whole, completed=2, completed_inside=2, seen=seen)
+    monkeypatch.setattr(contestants, "generate", lambda _loads, _timing: [result])
+    control = cast("Control", CountedQueue(waiting, drained))
+    server = contestants.Querator("querator", "127.0.0.1:1")
+    with pytest.raises(ItemsLost, match=complaint) if complaint else nullcontext():
+        server.run_on(control, "q", Case(numbered=True), Timing(0.0, 1.0))
 
 
 def test_split_loads_add_up() -> None:
