@@ -19,6 +19,7 @@ from api.checks import (
 )
 from cluster.router import Router
 from querator import wire
+from querator.blocks import ready_at_ms
 from querator.durations import format_duration, to_instant
 from querator.errors import InvalidRequest
 from querator.items import NEVER_MS, Item
@@ -156,9 +157,9 @@ def _reserved_run(run: Run, deadline: datetime) -> list[wire.ReservedItem]:
 
 
 def _add_created_at(reserved: list[wire.ReservedItem], run: Run) -> None:
+    of_block = to_instant(ready_at_ms(run.block_id))
     for each, item in zip(reserved, run.items, strict=True):
-        if item.created_at:
-            each.created_at = to_instant(item.created_at)
+        each.created_at = to_instant(item.created_at) if item.created_at else of_block
 
 
 def _logical_queue_stats(stats: LogicalQueueStats, extended: bool) -> wire.LogicalQueueStats:

@@ -1,0 +1,219 @@
+"""The full door: aiohttp, for every call and everything unusual, and for what browsers and monitors ask with GET."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
+from time import monotonic
+from typing import Any
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from api.calls import Call, failure
+from api.forms import JSON, PLAIN, Form, choose_form, error_form
+from api.hall import NOSNIFF, REASONS, SERVER, Hall, Handed
+from api.openapi import make_document
+from querator import wire
+from querator.errors import ContentError, InternalError, InvalidRequest, NoSuchMethod, QueratorError, Stopping, TimedOut
+from querator.queues import QueueStats
+from querator.version import VERSION
+
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_HEALTH_TYPE = "application/health+json"
+_LINGER_S = 2.0  # how long the rest of a refused body is read, so that its sender sees the answer
+
+Page = Callable[[], Awaitable[web.Response]]
+
+
+class _Handler(web.RequestHandler):
+    """Answers what is no HTTP in the same envelope as every other error."""
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        if request.writer.output_size > 0:
+            raise ConnectionError("the answer was under way when it failed") from exc
+        if status < 500 or isinstance(exc, HttpProcessingError):
+            first_line = (message or "it cannot be read").strip().partition("\n")[0]
+            error: BaseException = InvalidRequest("request is not HTTP", first_line.rstrip(":"))
+        else:
+            error = exc if exc is not None else InternalError()
+        failed = failure(error, PLAIN, "")
+        response = _response(failed.code, failed.body, JSON)
+        response.force_close()
+        return response
+
+
+class FullServer(web.Server):
+    """Makes aiohttp's protocols."""
+
+    def __init__(self, door: FullDoor) -> None:
+        super().__init__(door.handle)
+        self._limits = door.hall.limits
+
+    def __call__(self) -> web.RequestHandler:
+        return _Handler(
+            self,
+            loop=self._loop,
+            access_log=None,  # type: ignore[arg-type]  # None is how aiohttp is told to write none
+            keepalive_timeout=self._limits.idle_timeout_ms / 1000,
+            lingering_time=_LINGER_S,
+        )
+
+
+class FullDoor:
+    def __init__(self, hall: Hall) -> None:
+        self.hall = hall
+        self._pages: Mapping[str, Page] = {
+            "/": self._index,
+            "/health": self._health,
+            "/metrics": self._metrics,
+            "/openapi.json": self._openapi,
+        }
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = self.hall.handed.get(request.protocol)
+        if connection is not None:
+            connection.handed_request()
+        started_s = monotonic()
+        call = self.hall.calls.get(request.path)
+        try:
+            response = await self._respond(request, call, connection)
+        finally:
+            if connection is not None:
+                connection.handed_answer()
+        self.hall.observe(call, response.status, started_s)
+        if self.hall.stopping:
+            response.force_close()
+        return response
+
+    async def _respond(self, request: web.BaseRequest, call: Call | None, connection: Handed | None) -> web.Response:
+        form = error_form(request.headers.get("Accept", ""))
+        try:
+            page = self._pages.get(request.path) if request.method in {"GET", "HEAD"} else None
+            if page is not None:
+                return await page()
+            if call is None:
+                raise NoSuchMethod(request.path)
+            if request.method != "POST":
+                raise InvalidRequest("method is not allowed", f"'{request.method}' where only POST is known")
+            form = _read_form(request)
+            body = await self._read_body(request, call)
+            return _response(200, await self._call(call, body, form, connection), form.content_type)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is answered and logged there
+            failed = failure(error, form, request.path if call is None else call.name)
+            response = _response(failed.code, failed.body, form.content_type)
+            if not request.content.is_eof():
+                response.force_close()
+            return response
+
+    async def _call(self, call: Call, body: bytes, form: Form, connection: Handed | None) -> bytes:
+        if self.hall.stopping:
+            raise Stopping
+        asked, pending = call.ask(body, form)
+        if connection is not None and isinstance(pending, asyncio.Future):
+            connection.handed_future(pending, waits=call.waits)
+        try:
+            result = await pending
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise (Stopping() if self.hall.stopping else InternalError()) from None
+        return call.answer(asked, result, form)
+
+    async def _read_body(self, request: web.BaseRequest, call: Call) -> bytes:
+        """The whole body; one that is too large is refused before it is read."""
+        too_large = ContentError("body is too large", f"{call.name} takes at most {call.body_limit} bytes")
+        if (request.content_length or 0) > call.body_limit:
+            raise too_large
+        await _expect(request)
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self.hall.limits.body_timeout_ms / 1000):
+                while chunk := await request.content.readany():
+                    body += chunk
+                    if len(body) > call.body_limit:
+                        raise too_large
+        except TimeoutError:
+            raise TimedOut("the body of the request did not arrive in time") from None
+        except web.RequestPayloadError as error:
+            raise ContentError("body is invalid", f"it did not arrive whole: {error}") from None
+        return bytes(body)
+
+    async def _index(self) -> web.Response:
+        pages = {"health": "/health", "metrics": "/metrics", "openapi": "/openapi.json"}
+        return _response(200, wire.encode({"name": SERVER, "version": VERSION, **pages}), JSON)
+
+    async def _health(self) -> web.Response:
+        checks = {}
+        healthy = not self.hall.stopping
+        for name, health in (await self.hall.router.health()).items():
+            healthy = healthy and health.ok
+            check = {"componentType": "datastore", "status": "pass" if health.ok else "fail"}
+            if health.details:
+                check["output"] = health.details
+            checks[f"backend:{name}"] = [check]
+        document: dict[str, Any] = {"status": "pass" if healthy else "fail", "version": VERSION, "checks": checks}
+        if self.hall.stopping:
+            document["output"] = Stopping().message
+        return _response(200 if healthy else 503, wire.encode(document), _HEALTH_TYPE)
+
+    async def _metrics(self) -> web.Response:
+        router = self.hall.router
+        stats: list[QueueStats] = []
+        for queue in await all_queues(self.hall):
+            try:
+                stats.append(await router.queue_stats(queue))
+            except QueratorError:
+                continue  # the queue was deleted meanwhile
+        text = self.hall.metrics.render(connections=len(self.hall.connections), queues=stats)
+        return _response(200, text, _METRICS_TYPE)
+
+    async def _openapi(self) -> web.Response:
+        return _response(200, _document(), JSON)
+
+
+@cache
+def _document() -> bytes:
+    return wire.encode(make_document())
+
+
+async def all_queues(hall: Hall) -> list[str]:
+    """The names of all queues, page by page."""
+    names: list[str] = []
+    pivot, page = "", hall.limits.items_per_request
+    while queues := await hall.router.list_queues(pivot, page + 1, ""):
+        names.extend(queue.name for queue in queues[:page])
+        if len(queues) <= page:
+            break
+        pivot = queues[page].name
+    return names
+
+
+def _read_form(request: web.BaseRequest) -> Form:
+    get = request.headers.get
+    return choose_form(get("Content-Type", ""), get("Accept", ""), get("Querator-Extended", ""))
+
+
+async def _expect(request: web.BaseRequest) -> None:
+    """Tell a client that asked first to go on."""
+    expect = request.headers.get("Expect")
+    if expect is None or request.version < (1, 1):
+        return
+    if expect.lower() != "100-continue":
+        raise ContentError("Expect is not supported", f"'{expect[:64]}' is not '100-continue'")
+    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    request.writer.output_size = 0  # or aiohttp takes this for the beginning of the answer
+
+
+def _response(code: int, body: bytes, content_type: str) -> web.Response:
+    name, value = NOSNIFF
+    headers = {"Content-Type": content_type, name: value, "Server": SERVER}
+    return web.Response(status=code, reason=REASONS.get(code), body=body, headers=headers)

@@ -1,0 +1,120 @@
+"""What both doors share: the calls, the counters, who is connected, and whether the server is stopping."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from email.utils import formatdate
+from time import monotonic
+from typing import Any, Protocol
+
+import structlog
+
+from api.calls import Call
+from api.forms import Form
+from api.metrics import UNKNOWN_CALL, Metrics
+from cluster.router import Router
+from querator.errors import QueratorError
+from querator.limits import Limits
+
+SERVER = "querator"
+NOSNIFF = ("X-Content-Type-Options", "nosniff")
+
+_log = structlog.get_logger("querator.api")
+
+
+class Connected(Protocol):
+    """One connection, through whichever door."""
+
+    def sweep(self, now_s: float) -> None:
+        """Close it if it is too slow or was idle for too long."""
+
+    def stop(self) -> None:
+        """Answer what waits, and close as soon as nothing runs."""
+
+    def abort(self) -> None: ...
+
+
+class Handed(Protocol):
+    """A connection that aiohttp serves, as far as aiohttp's handler speaks to it."""
+
+    def handed_request(self) -> None:
+        """A whole head is there; the handler watches over the body itself."""
+
+    def handed_future(self, future: asyncio.Future[Any], *, waits: bool) -> None:
+        """What the request waits for, to be cancelled when the caller goes."""
+
+    def handed_answer(self) -> None:
+        """The answer to the request is known."""
+
+
+def _reasons() -> Iterator[tuple[int, str]]:
+    yield 200, "OK"
+    kinds = [QueratorError]
+    while kinds:
+        kind = kinds.pop()
+        yield kind.code, kind.code_text
+        kinds.extend(kind.__subclasses__())
+
+
+REASONS: Mapping[int, str] = dict(_reasons())
+
+
+class Hall:
+    def __init__(self, *, router: Router, calls: Mapping[str, Call], limits: Limits, log_requests: bool) -> None:
+        self.router = router
+        self.calls = calls
+        self.limits = limits
+        self.metrics = Metrics(call.name for call in calls.values())
+        self.connections: set[Connected] = set()
+        self.handed: dict[object, Handed] = {}  # by aiohttp's protocol
+        self.stopping = False
+        self._log_requests = log_requests
+        self._when_empty: Callable[[], None] | None = None
+        self._heads: dict[tuple[int, bool, bool], bytes] = {}
+        self._date = b""
+        self.tell_time()
+
+    def left(self, connection: Connected) -> None:
+        """A connection is closed."""
+        self.connections.discard(connection)
+        if not self.connections and self._when_empty is not None:
+            self._when_empty()
+
+    def on_empty(self, callback: Callable[[], None]) -> None:
+        """Call back when nobody is connected any more, which may be now."""
+        self._when_empty = callback
+        if not self.connections:
+            callback()
+
+    def tell_time(self) -> None:
+        """Set the date of the answers; called about once a second."""
+        self._date = formatdate(self.router.clock.now_ms() / 1000, usegmt=True).encode()
+
+    def observe(self, call: Call | None, code: int, started_s: float) -> None:
+        """Count an answer, through whichever door it went."""
+        name = UNKNOWN_CALL if call is None else call.name
+        seconds = monotonic() - started_s
+        self.metrics.calls[name].observe(code, seconds)
+        if self._log_requests:
+            _log.debug("request", call=name, code=code, seconds=round(seconds, 6))
+
+    def response(self, code: int, body: bytes, form: Form, keep_alive: bool) -> bytes:
+        """A whole answer of HTTP/1.1."""
+        key = (code, form.answer_protobuf, keep_alive)
+        head = self._heads.get(key)
+        if head is None:
+            head = self._heads[key] = _head(code, form, keep_alive)
+        return b"%b%b\r\nContent-Length: %d\r\n\r\n%b" % (head, self._date, len(body), body)
+
+
+def _head(code: int, form: Form, keep_alive: bool) -> bytes:
+    lines = [
+        f"HTTP/1.1 {code} {REASONS[code]}",
+        f"Content-Type: {form.content_type}",
+        ": ".join(NOSNIFF),
+        f"Server: {SERVER}",
+    ]
+    if not keep_alive:
+        lines.append("Connection: close")
+    return ("\r\n".join(lines) + "\r\nDate: ").encode("ascii")

@@ -1,0 +1,117 @@
+"""The HTTP server: listens, lets connections in by the fast door, sweeps out the slow ones, and stops in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from time import monotonic
+
+import structlog
+
+from api.calls import ReloadConfig, make_calls
+from api.fast_door import Connection
+from api.full_door import FullDoor, FullServer
+from api.hall import Hall
+from api.heads import Heads
+from cluster.router import Router
+from querator.limits import Limits
+
+_BACKLOG = 1024
+_MAX_SWEEP_S = 1.0
+_MIN_SWEEP_S = 0.02
+
+Address = tuple[str, int]
+
+_log = structlog.get_logger("querator.api")
+
+
+class Server:
+    """One instance's door for HTTP. ``fast_door=False`` serves everything through aiohttp."""
+
+    def __init__(
+        self,
+        *,
+        router: Router,
+        limits: Limits | None = None,
+        reload_config: ReloadConfig | None = None,
+        fast_door: bool = True,
+        log_requests: bool = False,
+    ) -> None:
+        self._limits = limits = limits if limits is not None else Limits()
+        calls = make_calls(router=router, limits=limits, reload_config=reload_config)
+        self._hall = Hall(router=router, calls=calls, limits=limits, log_requests=log_requests)
+        self._heads = Heads(calls)
+        self._fast_door = fast_door
+        self._full_server: FullServer | None = None
+        self._listeners: list[asyncio.Server] = []
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._stopped: asyncio.Task[None] | None = None
+
+    async def start(self, listen: Sequence[Address]) -> list[Address]:
+        """Listen on every address; gives those that were bound (port 0 is any free one). All or none."""
+        loop = asyncio.get_running_loop()
+        self._full_server = FullServer(FullDoor(self._hall))
+        bound: list[Address] = []
+        try:
+            for host, port in listen:
+                listener = await loop.create_server(self._connect, host, port, backlog=_BACKLOG)
+                self._listeners.append(listener)
+                bound.extend(socket.getsockname()[:2] for socket in listener.sockets)
+        except OSError:
+            self._close_listeners()
+            raise
+        self._sweep()
+        return bound
+
+    async def stop(self) -> None:
+        """Answer waiting reserves, let what runs finish within the grace, close. Stopping twice is stopping once."""
+        if self._stopped is None:
+            self._stopped = asyncio.get_running_loop().create_task(self._stop())
+        await asyncio.shield(self._stopped)
+
+    def _connect(self) -> Connection:
+        assert self._full_server is not None
+        return Connection(self._hall, self._heads, self._full_server, fast=self._fast_door)
+
+    def _sweep(self) -> None:
+        now_s = monotonic()
+        self._hall.tell_time()
+        for connection in list(self._hall.connections):
+            connection.sweep(now_s)
+        self._sweeper = asyncio.get_running_loop().call_later(self._sweep_every_s(), self._sweep)
+
+    def _sweep_every_s(self) -> float:
+        limits = self._limits
+        shortest_s = min(limits.header_timeout_ms, limits.body_timeout_ms, limits.idle_timeout_ms) / 1000
+        return max(_MIN_SWEEP_S, min(_MAX_SWEEP_S, shortest_s / 4))
+
+    async def _stop(self) -> None:
+        hall = self._hall
+        hall.stopping = True
+        self._close_listeners()
+        for connection in list(hall.connections):
+            connection.stop()
+        if not await self._drained():
+            _log.warning("requests were cut off", connections=len(hall.connections))
+            for connection in list(hall.connections):
+                connection.abort()
+        if self._full_server is not None:
+            await self._full_server.shutdown(timeout=0)
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+
+    async def _drained(self) -> bool:
+        """Wait until the last connection has gone, for as long as the grace lasts."""
+        drained = asyncio.Event()
+        self._hall.on_empty(drained.set)
+        try:
+            async with asyncio.timeout(self._limits.stop_grace_ms / 1000):
+                await drained.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _close_listeners(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
