@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from querator.errors import InvalidRequest
-from querator.waist import Batch, Opened, StorageError
+from querator.waist import Batch, Opened, OutcomeUnknown, StorageError
 from storage import SqliteBackend, open_backend
 
 
@@ -26,6 +26,13 @@ def files_no_larger_than(limit_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+def tables(path: Path) -> set[str]:
+    connection = sqlite3.connect(path)
+    names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    connection.close()
+    return names
+
+
 async def test_a_disk_that_takes_no_more_fails_the_commit_and_nothing_else(tmp_path: Path) -> None:
     """A commit that the disk refuses leaves nothing, health tells of it, and all is well once there is room."""
     backend = await SqliteBackend.open(name="a", path=tmp_path / "a.db")
@@ -37,12 +44,27 @@ async def test_a_disk_that_takes_no_more_fails_the_commit_and_nothing_else(tmp_p
         with pytest.raises(StorageError) as caught:
             await partition.commit(Batch(number=2, summary=b"t", blocks={2: bytes(2_000_000)}))
         health = await backend.health()
+    assert not isinstance(caught.value, OutcomeUnknown)
     assert "a.db" in str(caught.value)
     assert not health.ok
     assert "a.db" in health.details
     assert await partition.open(1) == Opened(1, b"s")
     await partition.commit(Batch(number=2, summary=b"u", blocks={2: bytes(2_000_000)}))
     assert (await backend.health()).ok
+    await backend.close()
+
+
+async def test_a_disk_that_takes_nothing_leaves_the_outcome_unknown(tmp_path: Path) -> None:
+    """If not even a small write can follow a failed commit, it is unknown whether it landed; the next open tells."""
+    backend = await SqliteBackend.open(name="a", path=tmp_path / "a.db")
+    await backend.create(1)
+    partition = backend.partition(1)
+    await partition.open(1)
+    await partition.commit(Batch(number=1, summary=b"s"))
+    with files_no_larger_than(4096), pytest.raises(OutcomeUnknown):
+        await partition.commit(Batch(number=2, summary=b"t", blocks={2: b"x"}))
+    assert await partition.open(1) == Opened(1, b"s")
+    await partition.commit(Batch(number=2, summary=b"u", blocks={2: b"x"}))
     await backend.close()
 
 
@@ -99,10 +121,36 @@ async def test_a_drop_that_a_crash_interrupted_is_finished(tmp_path: Path) -> No
     connection.close()
     backend = await SqliteBackend.open(name="a", path=tmp_path / "a.db")
     await backend.close()
+    assert tables(tmp_path / "a.db") == {"querator_file", "partition"}
+
+
+async def test_a_drop_gives_the_space_back_before_it_returns(tmp_path: Path) -> None:
+    """When drop has returned, the tables of the partition are gone, however many steps that took."""
+    backend = await SqliteBackend.open(name="a", path=tmp_path / "a.db")
+    await backend.create(1)
+    partition = backend.partition(1)
+    await partition.open(1)
+    await partition.commit(Batch(number=1, summary=b"", blocks=dict.fromkeys(range(1, 200), b"x")))
+    await backend.drop(1)
+    assert tables(tmp_path / "a.db") == {"querator_file", "partition"}
+    await backend.close()
+
+
+async def test_a_create_clears_what_an_interrupted_drop_left(tmp_path: Path) -> None:
+    """A partition that is made while the remains of an earlier one are there starts empty."""
+    backend = await SqliteBackend.open(name="a", path=tmp_path / "a.db")
+    await backend.create(1)
+    partition = backend.partition(1)
+    await partition.open(1)
+    await partition.commit(Batch(number=1, summary=b"", blocks=dict.fromkeys(range(1, 200), b"x")))
     connection = sqlite3.connect(tmp_path / "a.db")
-    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    connection.execute("DELETE FROM partition")
+    connection.commit()
     connection.close()
-    assert tables == {"querator_file", "partition"}
+    await asyncio.wait_for(backend.create(1), 30)
+    assert await partition.open(1) == Opened(0, b"")
+    assert await partition.scan_blocks(1, 1000, 10) == []
+    await backend.close()
 
 
 async def test_another_process_in_the_way_delays_and_does_not_break(tmp_path: Path) -> None:
