@@ -16,6 +16,7 @@ import msgspec
 from querator import bits, lifecycle, records
 from querator.block_writer import BlockWriter
 from querator.blocks import Block
+from querator.chooser import Chooser
 from querator.errors import InvalidRequest, NotLeased
 from querator.items import NEVER_MS, Item, encode_item, format_id, parse_id, same_attempt
 from querator.leases import Lease
@@ -178,9 +179,10 @@ class Turn:
         """Give each reserve up to its count of items; returns those that went away with nothing."""
         self._writer.finish()
         unfilled = []
-        choosing = self._choose()
+        written = (block for block, _ in self._writer.blocks) if self.state.complete else ()
+        chooser = Chooser(chain(self.state.window.values(), written), self._fit)
         for reserve, count in reserves:
-            taken, runs = choosing(count)
+            taken, runs = chooser.take(count)
             if not taken:
                 unfilled.append(reserve)
                 continue
@@ -191,36 +193,10 @@ class Turn:
             self._answers.append((reserve, Reservation(self.state.place.number, deadline_ms, runs)))
         return unfilled
 
-    def _choose(self) -> Callable[[int], tuple[dict[int, int], list[Run]]]:
-        """A function that takes the next ``count`` ready items, oldest first: slots by block, and the items."""
-        written = (block for block, _ in self._writer.blocks) if self.state.complete else ()
-        blocks = chain(self.state.window.values(), written)
-        block: Block | None = None
-        ready = 0
-
-        def take(count: int) -> tuple[dict[int, int], list[Run]]:
-            nonlocal block, ready
-            taken: dict[int, int] = {}
-            runs: list[Run] = []
-            while count:
-                if not ready:
-                    block = next(blocks, None)
-                    if block is None:
-                        break
-                    self._bury_unfit(block)
-                    ready = self.unclaimed(block)
-                    continue
-                assert block is not None
-                assert block.body is not None
-                for start, stop in bits.runs(ready, count):
-                    mask = bits.span(start, stop)
-                    taken[block.id] = taken.get(block.id, 0) | mask
-                    runs.append(Run(block.id, start, block.body.items[start:stop]))
-                    ready ^= mask
-                    count -= stop - start
-            return taken, runs
-
-        return take
+    def _fit(self, block: Block) -> int:
+        """The slots of a block that may be handed out; what must not be, is buried."""
+        self._bury_unfit(block)
+        return self.unclaimed(block)
 
     # What happens to items.
 
