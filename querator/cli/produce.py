@@ -53,7 +53,7 @@ OnStored = Callable[[int, int], None]
 @click.option("--reference", default="", help="A name of yours for the item.")
 @click.option("--delay", type=DURATION, help="Not ready before this time has passed.")
 @click.option("--at", type=INSTANT, help="Not ready before this instant.")
-@click.option("--expire", "expire_timeout", type=DURATION, default="", help="Dead after this time, if not done.")
+@click.option("--expire", "expire_timeout", type=DURATION, help="Dead after this time, if not done.")
 @click.option("--retry-unknown", is_flag=True, help="Repeat a request whose answer was lost; may store items twice.")
 @session_options
 @pass_session
@@ -67,6 +67,7 @@ def produce(
     batch: int,
     delay: str | None,
     at: datetime | None,
+    expire_timeout: str | None,
     retry_unknown: bool,
     **attributes: str,
 ) -> None:
@@ -84,7 +85,7 @@ def produce(
 
     def item(payload: bytes) -> wire.ProduceItem:
         when = msgspec.UNSET if enqueue_at is None else enqueue_at
-        return wire.ProduceItem(payload=payload, enqueue_at=when, **attributes)
+        return wire.ProduceItem(payload=payload, enqueue_at=when, expire_timeout=expire_timeout or "", **attributes)
 
     read: Callable[[bytes], wire.ProduceItem] = item if form == "lines" or source is None else _read_item
     lines: Iterable[bytes] = map(os.fsencode, payloads) if source is None else source

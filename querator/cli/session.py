@@ -1,8 +1,10 @@
-"""What every command shares: which server, which form of output, how much time; and the types of its arguments."""
+"""What every command shares: which server, which form of output, how much time; and the types of its arguments.
+
+Imports late what help and completion do not need.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -10,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from querator.durations import parse_duration, parse_instant, to_instant
 from querator.errors import QueratorError
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class Session:
 
     def run(self, work: Callable[[Client], Awaitable[R]]) -> R:
         """Do work that needs a client."""
+        import asyncio
+
         from querator.client import Client
 
         async def with_client() -> R:
@@ -55,6 +58,8 @@ class DurationType(click.ParamType[str]):
     name = "duration"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from querator.durations import parse_duration
+
         try:
             parse_duration(value)
         except ValueError as error:
@@ -70,6 +75,8 @@ class InstantType(click.ParamType[datetime]):
     def convert(self, value: str | datetime, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         if isinstance(value, datetime):
             return value
+        from querator.durations import parse_instant, to_instant
+
         try:
             return to_instant(parse_instant(value))
         except ValueError as error:
