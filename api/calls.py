@@ -19,8 +19,9 @@ from api.queues_calls import QueuesCalls
 from api.storage_calls import StorageCalls
 from cluster.router import Router
 from querator import wire
-from querator.errors import InternalError, QueratorError, RequestFailed
+from querator.errors import InternalError, NoSuchQueue, QueratorError, RequestFailed
 from querator.limits import Limits
+from querator.names import check_queue_name
 
 ReloadConfig = Callable[[], Awaitable[Sequence[str]]]
 Handle = Callable[[Any, bool], Awaitable[Any]]
@@ -59,7 +60,11 @@ class Call:
     def ask(self, body: bytes, form: Form) -> tuple[Any, Awaitable[Any]]:
         """Read the request and ask; gives the request and what answers it. Raises what can be known at once."""
         request = self._read_protobuf(body) if form.request_protobuf else self._read_json(body)
-        return request, self._handle(request, form.extended)
+        try:
+            return request, self._handle(request, form.extended)
+        except NoSuchQueue:
+            check_queue_name(request.queue_name)  # or else the name itself is what is wrong
+            raise
 
     def answer(self, request: Any, result: Any, form: Form) -> bytes:
         make = self._make
@@ -130,10 +135,21 @@ def _cold_calls(router: Router, limits: Limits, reload_config: ReloadConfig | No
     }
     body_limits = {"storage/items.import": limits.import_body_bytes}
     return [
-        Call(name, handle, make, body_limit=body_limits.get(name, limits.body_bytes))
+        Call(name, _checked(handle), make, body_limit=body_limits.get(name, limits.body_bytes))
         for table, make in ((without_data, None), (with_data, _as_it_is))
         for name, handle in table.items()
     ]
+
+
+def _checked(handle: Handle) -> Handle:
+    """Ask only for a queue that can exist."""
+
+    async def checked(request: Any, extended: bool) -> Any:
+        if hasattr(request, "queue_name"):
+            check_queue_name(request.queue_name)
+        return await handle(request, extended)
+
+    return checked
 
 
 def _as_it_is(_request: Any, result: msgspec.Struct, _extended: bool) -> msgspec.Struct:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import collections
-
 from msgspec import UNSET
 
 from api.checks import check_count, check_limit, fit_int32, read_instant
@@ -43,25 +41,19 @@ class StorageCalls:
         await self._router.delete_items(request.queue_name, request.partition, request.ids)
 
     async def list_backends(self, _request: wire.BackendsRequest, _extended: bool) -> wire.BackendsAnswer:
-        partitions = await self._partitions_by_backend()
+        health = await self._router.health()
         backends = [
             wire.BackendInfo(
-                name=name, healthy=health.ok, details=health.details, partitions=fit_int32(partitions[name])
+                name=name,
+                driver=backend.driver,
+                affinity=backend.affinity,
+                healthy=health[name].ok,
+                details=health[name].details,
+                partitions=fit_int32(len(await backend.list())),
             )
-            for name, health in (await self._router.health()).items()
+            for name, backend in self._router.backends.items()
         ]
         return wire.BackendsAnswer(backends=backends)
-
-    async def _partitions_by_backend(self) -> collections.Counter[str]:
-        counts: collections.Counter[str] = collections.Counter()
-        pivot, page = "", self._limits.items_per_request
-        while queues := await self._router.list_queues(pivot, page + 1, ""):
-            for queue in queues[:page]:
-                counts.update(place.backend for place in queue.partitions)
-            if len(queues) <= page:
-                break
-            pivot = queues[page].name
-        return counts
 
     def _shown(self, queue_name: str, views: list[ItemView]) -> list[wire.StorageItem]:
         max_attempts = self._router.queue(queue_name).settings.max_attempts

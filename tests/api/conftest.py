@@ -1,0 +1,118 @@
+"""A real server on memory, reached through each of its doors."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+import msgspec
+import pytest
+from google.protobuf.message import Message
+
+from api.codec import MESSAGES
+from api.server import Server
+from cluster.catalog import Catalog
+from cluster.host import Host
+from cluster.one_host import OneHostCoordinator
+from cluster.router import Router
+from querator import wire
+from querator.clock import SystemClock
+from querator.limits import Limits
+from storage.drivers import open_backend
+
+EXTENDED = {"Querator-Extended": "1"}
+PROTOBUF = "application/protobuf"
+
+
+class Answered(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return msgspec.json.decode(self.body)
+
+
+class Api:
+    """Calls a server by HTTP."""
+
+    def __init__(self, server: Server, port: int, session: aiohttp.ClientSession, router: Router) -> None:
+        self.server = server
+        self.port = port
+        self.router = router
+        self._session = session
+        self.url = f"http://127.0.0.1:{port}"
+
+    async def send(
+        self, path: str, body: Any, headers: Mapping[str, str] | None = None, method: str = "POST"
+    ) -> Answered:
+        async with self._session.request(method, self.url + path, data=body, headers=headers) as response:
+            return Answered(response.status, response.headers, await response.read())
+
+    async def call(self, name: str, headers: Mapping[str, str] | None = None, /, **fields: Any) -> Answered:
+        return await self.send(
+            f"/v1/{name}", msgspec.json.encode(fields), {"Content-Type": "application/json", **(headers or {})}
+        )
+
+    async def ok(self, name: str, headers: Mapping[str, str] | None = None, /, **fields: Any) -> Any:
+        answered = await self.call(name, headers, **fields)
+        assert answered.status == 200, answered.body
+        return answered.json
+
+    async def protobuf(self, name: str, headers: Mapping[str, str] | None = None, /, **fields: Any) -> Message:
+        """Asks and is answered in protobuf. Fields go by their original names."""
+        shape = wire.SHAPES[name]
+        body = MESSAGES[shape.request.__name__](**fields).SerializeToString()
+        answered = await self.send(
+            f"/v1/{name}", body, {"Content-Type": PROTOBUF, "Accept": PROTOBUF, **(headers or {})}
+        )
+        assert answered.status == 200, answered.body
+        assert answered.headers["Content-Type"] == PROTOBUF
+        message = MESSAGES[shape.answer.__name__]()
+        message.ParseFromString(answered.body)
+        return message
+
+
+@asynccontextmanager
+async def running_api(folder: Path, *, fast_door: bool = True, limits: Limits | None = None) -> AsyncIterator[Api]:
+    limits = limits if limits is not None else Limits()
+    backend = await open_backend(name="memory-0", driver="memory", affinity=1.0, options={}, data_dir=folder)
+    coordinator = await OneHostCoordinator.open(folder / "cluster.db")
+    host = Host(
+        catalog=Catalog(coordinator),
+        backends={"memory-0": backend},
+        clock=SystemClock(),
+        rng=random.Random(7),
+        limits=limits,
+    )
+    await host.start()
+    router = Router(host, limits)
+    server = Server(router=router, limits=limits, fast_door=fast_door)
+    try:
+        [(_, port)] = await server.start([("127.0.0.1", 0)])
+        async with aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=60), skip_auto_headers=["Accept", "Content-Type"]
+        ) as session:
+            yield Api(server, port, session, router)
+    finally:
+        await server.stop()
+        await host.close()
+        await coordinator.close()
+        await backend.close()
+
+
+@pytest.fixture(params=["fast", "full"])
+def fast_door(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param == "fast")
+
+
+@pytest.fixture
+async def api(tmp_path: Path, fast_door: bool) -> AsyncIterator[Api]:
+    async with running_api(tmp_path, fast_door=fast_door) as running:
+        await running.ok("queues.create", queue_name="mail")
+        yield running
