@@ -69,7 +69,7 @@ AT_ONCE = Back(0)
 
 def named_in(error: QueratorError, items: Iterable[ReservedItem]) -> set[str]:
     """Which of the items an error speaks of."""
-    return {item.id for item in items if item.id in error.message}
+    return {item.id for item in items if f"'{item.id}'" in error.message}
 
 
 class Settler:
@@ -140,10 +140,13 @@ class Settler:
             try:
                 await call(items)
             except NotLeased as error:
-                lost = named_in(error, items) or {items[0].id}
-                for item_id in lost:
+                lost = named_in(error, items)
+                if not lost and len(items) > 1:
+                    await asyncio.gather(*(self._send(verb, [item], call) for item in items))
+                    return
+                for item_id in lost or {items[0].id}:
                     log.warning("cannot %s %s of '%s': %s", verb, item_id, items[0].queue_name, _with_notes(error))
-                items = [item for item in items if item.id not in lost]
+                items = [item for item in items if item.id not in lost] if lost else []
             except QueratorError as error:
                 log.error(  # noqa: TRY400  the cause is another machine's: our stack tells nothing
                     "cannot %s %d items of '%s', they come back when their lease ends: %s",

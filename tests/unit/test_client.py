@@ -219,7 +219,7 @@ async def test_a_server_that_hangs_is_given_up(double: ServerDouble) -> None:
     """A server that takes the call and never answers costs the call's time and the slack, not more."""
     double.script("queue.produce", [Hang()])
     async with Client(double.url, slack=0.05) as client:
-        with pytest.raises(errors.TransportError, match="answer was lost; .* did not answer within"):
+        with pytest.raises(errors.TransportError, match=r"answer was lost; .* did not answer within"):
             await client.produce("mail", "x", timeout=0.05)
 
 
@@ -227,7 +227,7 @@ async def test_a_connection_in_vain_is_tried_again() -> None:
     """Where nobody listens the call raises 512 when its time is over, and says why."""
     address = free_address()
     async with Client(address, backoff=QUICK) as client:
-        with pytest.raises(errors.TransportError, match="server is unreachable; .*Connection refused") as caught:
+        with pytest.raises(errors.TransportError, match=r"server is unreachable; .*Connection refused") as caught:
             await client.produce("mail", "x", timeout=0.1)
     assert caught.value.code == 512
 
@@ -242,7 +242,7 @@ async def test_the_next_address_takes_over(double: ServerDouble) -> None:
     assert len(double.asked["queue.produce"]) == 2
 
 
-async def test_a_stopping_instance_is_left(double: ServerDouble, client: Client) -> None:
+async def test_a_stopping_instance_is_left(double: ServerDouble) -> None:
     """An instance that says it stops sends its callers to the next."""
     double.script("queue.produce", [errors.Stopping()])
     async with serve_double() as other:
