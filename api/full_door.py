@@ -24,6 +24,8 @@ _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _HEALTH_TYPE = "application/health+json"
 _LINGER_S = 2.0  # how long the rest of a refused body is read, so that its sender sees the answer
 
+_NEVER_S = 86_400.0  # aiohttp's own timer must not come before the sweep, which knows when a head is under way
+
 Page = Callable[[], Awaitable[web.Response]]
 
 
@@ -55,14 +57,13 @@ class FullServer(web.Server):
 
     def __init__(self, door: FullDoor) -> None:
         super().__init__(door.handle)
-        self._limits = door.hall.limits
 
     def __call__(self) -> web.RequestHandler:
         return _Handler(
             self,
             loop=self._loop,
             access_log=None,  # type: ignore[arg-type]  # None is how aiohttp is told to write none
-            keepalive_timeout=self._limits.idle_timeout_ms / 1000,
+            keepalive_timeout=_NEVER_S,
             lingering_time=_LINGER_S,
         )
 
