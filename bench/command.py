@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from bench.proc import file_system
 from bench.profile import profile_case
 from bench.report import Report, show, write_json
 from bench.rounds import Case, ItemsLost, OnRound, Plan, TooShort
-from bench.suite import Setting, run_latency, run_suite
+from bench.suite import Setting, run_cases, run_latency, run_suite
 
 _DISK = Path("/var/tmp")  # outlives a reboot by convention, so it is on a disk; passable for every user
 _LOG_WIDTH = 130
@@ -178,6 +179,32 @@ def bench(
 def suite(options: _Options) -> None:
     """What the project holds itself to: ratios to the bare loops and to the peers."""
     _run(options, run_suite)
+
+
+@bench.command()
+@click.option("--workload", type=click.Choice(["cycle", "produce"]), default="cycle", show_default=True)
+@click.option("--batches", type=_Numbers(), default="1,10,100,1000", show_default=True, help="Items per request.")
+@click.option("--clients", type=_Numbers(), default="1,8,64", show_default=True)
+@click.option("--partitions", type=_Numbers(), default="1", show_default=True)
+@click.option("--processes", type=click.IntRange(1), default=1, show_default=True, help="That generate the load.")
+@click.option("--check", is_flag=True, help="Number every item, and check that each arrives exactly once. Slower.")
+@click.pass_obj
+def cases(
+    options: _Options,
+    *,
+    workload: str,
+    batches: list[int],
+    clients: list[int],
+    partitions: list[int],
+    processes: int,
+    check: bool,
+) -> None:
+    """Every combination of batches, clients and partitions."""
+    wanted = [
+        Case(workload=workload, batch=batch, clients=many, partitions=parts, processes=processes, numbered=check)
+        for parts, batch, many in itertools.product(partitions, batches, clients)
+    ]
+    _run(options, lambda setting: run_cases(setting, wanted))
 
 
 @bench.command()
