@@ -22,6 +22,12 @@ MESSAGES: dict[str, type[Message]] = {
     name: getattr(module, name) for module in _MODULES for name in module.DESCRIPTOR.message_types_by_name
 }
 
+
+def descriptor_of(name: str) -> Descriptor:
+    """Of a message by its name, which is that of its type in `querator.wire`."""
+    return cast("Descriptor", MESSAGES[name].DESCRIPTOR)
+
+
 _CONSTANT = "body is invalid"
 _decode_any = msgspec.json.Decoder().decode
 
@@ -29,7 +35,7 @@ _decode_any = msgspec.json.Decoder().decode
 def json_reader(request: type[wire.Request]) -> Callable[[bytes], Any]:
     """Reads JSON straight into the type; only what it does not know is looked at twice."""
     decode = msgspec.json.Decoder(request).decode
-    descriptor = MESSAGES[request.__name__].DESCRIPTOR
+    descriptor = descriptor_of(request.__name__)
 
     def read(body: bytes) -> Any:
         try:
@@ -95,8 +101,7 @@ def protobuf_reader(request: type[wire.Request]) -> Callable[[bytes], Any]:
 
 def _struct_reader(struct: type[msgspec.Struct]) -> Callable[[Message], Any]:
     readers: dict[int, tuple[str, Callable[[Any], Any] | None]] = {}
-    descriptor = MESSAGES[struct.__name__].DESCRIPTOR
-    for name, field, inner in _pairs(struct, descriptor):
+    for name, field, inner in _pairs(struct, descriptor_of(struct.__name__)):
         readers[field.number] = (name, _value_reader(field, inner))
 
     def read(message: Message) -> Any:
@@ -133,7 +138,7 @@ def _struct_writer(struct: type[msgspec.Struct]) -> Callable[[Any], Message]:
     message_type = MESSAGES[struct.__name__]
     writers = [
         (name, field.name, _value_writer(field, inner))
-        for name, field, inner in _pairs(struct, message_type.DESCRIPTOR)
+        for name, field, inner in _pairs(struct, descriptor_of(struct.__name__))
     ]
 
     def write(value: Any) -> Message:

@@ -21,7 +21,7 @@ from api.calls import failure
 from api.forms import PLAIN, Form
 from api.hall import Hall
 from api.heads import MAX_HEAD_BYTES, Head, Heads
-from querator.errors import InternalError, Overloaded, QueratorError, Stopping, TimedOut
+from querator.errors import Overloaded, QueratorError, Stopping, TimedOut
 
 _END_OF_HEAD = b"\r\n\r\n"
 _START = b"POST /"
@@ -217,7 +217,7 @@ class Connection(asyncio.Protocol):
         try:
             body = head.call.answer(request, future.result(), head.form)
         except asyncio.CancelledError:
-            self._fail(Stopping() if self._hall.stopping else InternalError())
+            self._fail(self._hall.why_cancelled())
         except Exception as error:  # noqa: BLE001 - whatever it is, it is answered and logged there
             self._fail(error)
         else:

@@ -126,7 +126,7 @@ class FullDoor:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise (Stopping() if self.hall.stopping else InternalError()) from None
+            raise self.hall.why_cancelled() from None
         return call.answer(asked, result, form)
 
     async def _read_body(self, request: web.BaseRequest, call: Call) -> bytes:

@@ -14,7 +14,7 @@ from api.calls import Call
 from api.forms import Form
 from api.metrics import UNKNOWN_CALL, Metrics
 from cluster.router import Router
-from querator.errors import QueratorError
+from querator.errors import InternalError, QueratorError, Stopping
 from querator.limits import Limits
 
 SERVER = "querator"
@@ -86,6 +86,10 @@ class Hall:
         self._when_empty = callback
         if not self.connections:
             callback()
+
+    def why_cancelled(self) -> QueratorError:
+        """What to say to a caller that is still there and whose request was cancelled."""
+        return Stopping() if self.stopping else InternalError()
 
     def tell_time(self) -> None:
         """Set the date of the answers; called about once a second."""

@@ -7,7 +7,7 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from api.codec import MESSAGES
+from api.codec import MESSAGES, descriptor_of
 from api.forms import JSON, PROTOBUF
 from querator import wire
 from querator.version import VERSION
@@ -36,7 +36,7 @@ _FAILURES = {
 
 def make_document() -> dict[str, Any]:
     paths = {f"/v1/{name}": {"post": _operation(name, shape)} for name, shape in wire.SHAPES.items()}
-    schemas = {name: _message_schema(message.DESCRIPTOR) for name, message in MESSAGES.items()}
+    schemas = {name: _message_schema(descriptor_of(name)) for name in MESSAGES}
     return {
         "openapi": "3.1.0",
         "info": {"title": "Querator", "version": VERSION, "license": {"name": "Apache-2.0"}},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -160,7 +161,7 @@ def test_random_streams_in_random_pieces(
             connection = await connect(api)
             stream = b"".join(data for data, _ in requests)
             edges = sorted({0, len(stream), *(cut % len(stream) for cut in cuts)})
-            for start, stop in zip(edges, edges[1:], strict=False):
+            for start, stop in itertools.pairwise(edges):
                 connection.writer.write(stream[start:stop])
                 await asyncio.sleep(0)
             assert [(await connection.answer())[0] for _ in requests] == [code for _, code in requests]

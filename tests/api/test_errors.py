@@ -67,7 +67,7 @@ async def test_wrong_values_are_named(api: Api, name: str, fields: dict[str, Any
 )
 async def test_queue_that_does_not_exist(api: Api, name: str) -> None:
     """Every call that names a queue says 400 for one that is not there, and for a name that none can have."""
-    fields: dict[str, Any] = {
+    by_name: dict[str, dict[str, Any]] = {
         "queue.produce": {"items": [{}]},
         "queue.reserve": {"batch_size": 1, "client_id": "c"},
         "queue.lease": {"batch_size": 1, "client_id": "c"},
@@ -77,7 +77,8 @@ async def test_queue_that_does_not_exist(api: Api, name: str) -> None:
         "queue.clear": {"queue": True},
         "storage/items.import": {"items": [{}]},
         "storage/items.delete": {"ids": ["x"]},
-    }.get(name, {})
+    }
+    fields = by_name.get(name, {})
     check(await api.call(name, queue_name="nowhere", **fields), 400, "queue does not exist", "'nowhere'")
     check(await api.call(name, queue_name="no where", **fields), 400, "queue_name is invalid")
     check(await api.call(name, **fields), 400, "queue_name is invalid", "empty")
@@ -256,7 +257,8 @@ async def test_unforeseen_errors_tell_nothing(api: Api, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(api.router, "produce", broken)
     monkeypatch.setattr(api.router, "queue_stats", broken)
-    for name, fields in (("queue.produce", {"items": [{}]}), ("queue.stats", {})):
+    asked: list[tuple[str, dict[str, Any]]] = [("queue.produce", {"items": [{}]}), ("queue.stats", {})]
+    for name, fields in asked:
         answered = await api.call(name, queue_name="mail", **fields)
         check(answered, 500, "Internal Error")
         assert answered.json == {"code": 500, "code_text": "Internal Error", "message": "Internal Error"}

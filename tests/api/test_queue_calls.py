@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from querator.durations import parse_instant
+from querator.clock import SystemClock
+from querator.durations import format_instant, parse_instant
 from tests.api.conftest import EXTENDED, PROTOBUF, Api
 
 
@@ -19,7 +19,7 @@ def encoded(payload: bytes) -> str:
 
 
 def later(seconds: float) -> str:
-    return (datetime.now(tz=UTC) + timedelta(seconds=seconds)).isoformat()
+    return format_instant(SystemClock().now_ms() + round(seconds * 1000))
 
 
 async def reserve(api: Api, batch_size: int = 10, headers: dict[str, str] | None = None, **fields: Any) -> Any:

@@ -58,7 +58,7 @@ def test_every_duration_comes_back(duration_ms: int) -> None:
 )
 def test_what_is_no_duration_is_refused(text: str) -> None:
     """Nothing is guessed: units are needed, signs and spaces are not allowed, and there is a limit on both ends."""
-    with pytest.raises(ValueError, match="duration|longer|shorter"):
+    with pytest.raises(ValueError, match=r"duration|longer|shorter"):
         parse_duration(text)
 
 

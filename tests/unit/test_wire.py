@@ -14,7 +14,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.timestamp_pb2 import Timestamp
 from msgspec import UnsetType
 
-from api.codec import MESSAGES, json_reader, protobuf_reader, write_protobuf
+from api.codec import MESSAGES, descriptor_of, json_reader, protobuf_reader, write_protobuf
 from api.proto import generate
 from querator import wire
 
@@ -51,7 +51,7 @@ def expected(field: FieldDescriptor) -> Any:
         inner = wire.Instant
     else:
         inner = STRUCTS[message.name]
-    return list[inner] if field.is_repeated else inner
+    return types.GenericAlias(list, (inner,)) if field.is_repeated else inner
 
 
 def test_same_names() -> None:
@@ -63,7 +63,7 @@ def test_same_names() -> None:
 def test_same_fields(name: str) -> None:
     """The same names in JSON, the same types, and presence where protobuf has presence."""
     fields = {field.encode_name: field for field in msgspec.structs.fields(STRUCTS[name])}
-    descriptor = MESSAGES[name].DESCRIPTOR
+    descriptor = descriptor_of(name)
     assert set(fields) == {field.json_name for field in descriptor.fields}
     for field in descriptor.fields:
         annotation, may_be_absent = without_unset(fields[field.json_name].type)
@@ -192,7 +192,7 @@ TYPE_NAMES = {
 @pytest.mark.parametrize("name", sorted(PUBLIC))
 def test_public_numbers_and_types(name: str) -> None:
     """What the public client knows has its number and type; everything else has a number from 100 on."""
-    fields = MESSAGES[name].DESCRIPTOR.fields
+    fields = descriptor_of(name).fields
     public = {field.name: (field.number, TYPE_NAMES.get(field.type)) for field in fields if field.number < 100}
     assert public == PUBLIC[name]
 
@@ -201,7 +201,7 @@ def test_create_and_update_are_queue_info() -> None:
     """The public client sends its queue info to create and update."""
     info = {field.number: field.name for field in MESSAGES["QueueInfo"].DESCRIPTOR.fields}
     for name in ("CreateRequest", "UpdateRequest"):
-        for field in MESSAGES[name].DESCRIPTOR.fields:
+        for field in descriptor_of(name).fields:
             assert info[field.number] == field.name
 
 
