@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from querator import wire
-from querator.cli.output import say, show_payload, write_json, write_rows
+from querator.cli.output import say, show_instant, show_payload, write_json, write_rows
 from querator.cli.session import Session, examples, pass_session, queue_argument, session_options
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def list_(session: Session, queue_name: str, partition: int, limit: int) -> None
             item.attempts,
             item.kind or "-",
             item.reference or "-",
-            item.created_at or "-",
+            show_instant(item.created_at),
             show_payload(item.payload),
         )
         for item in found
@@ -73,11 +73,11 @@ def scheduled(session: Session, queue_name: str, partition: int, limit: int) -> 
     rows = [
         (
             item.id,
-            item.enqueue_at or "-",
+            show_instant(item.enqueue_at),
             item.attempts,
             item.kind or "-",
             item.reference or "-",
-            item.created_at or "-",
+            show_instant(item.created_at),
             show_payload(item.payload),
         )
         for item in found

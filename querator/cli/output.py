@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from querator.durations import format_duration
+from querator.durations import format_duration, format_instant, from_instant
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -92,9 +93,18 @@ def show_payload(payload: bytes) -> str:
     return flat if len(text) <= _SHOWN else f"{flat[:_SHOWN]}…"
 
 
+def show_limit(text: str) -> str:
+    """A duration of the wire that means no limit when it is zero."""
+    return "never" if text in {"", "0s"} else text
+
+
 def show_age(text: str) -> str:
     """A duration of the wire, which leaves zero out."""
     return text or format_duration(0)
+
+
+def show_instant(instant: datetime | msgspec.UnsetType) -> str:
+    return "-" if isinstance(instant, msgspec.UnsetType) else format_instant(from_instant(instant))
 
 
 def item_document(item: msgspec.Struct) -> dict[str, Any]:

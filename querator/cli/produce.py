@@ -117,7 +117,8 @@ async def _send(
             request = wire.ProduceRequest(queue_name=queue_name, items=items)
             await client.produce_wire(request, retry_unknown=retry_unknown)
         except (QueratorError, ValueError) as error:
-            error.add_note(f"{count} items were stored before")
+            if count:
+                error.add_note(f"{count} items were stored before")
             raise
         count += len(chunk)
         on_stored(len(chunk), sum(map(len, chunk)))

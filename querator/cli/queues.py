@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from querator import wire
-from querator.cli.output import is_terminal, say, show_age, write_json, write_pairs, write_rows
+from querator.cli.output import (
+    is_terminal,
+    say,
+    show_age,
+    show_instant,
+    show_limit,
+    write_json,
+    write_pairs,
+    write_rows,
+)
 from querator.cli.session import DURATION, Session, examples, pass_session, queue_argument, session_options
 
 if TYPE_CHECKING:
@@ -127,7 +136,7 @@ def _row(queue: wire.QueueInfo) -> tuple[object, ...]:
         queue.queue_name,
         queue.requested_partitions,
         show_age(queue.lease_timeout),
-        queue.expire_timeout or "never",
+        show_limit(queue.expire_timeout),
         queue.max_attempts or "no limit",
         queue.dead_queue or "-",
         _paused(queue),
@@ -164,15 +173,15 @@ def _pairs(queue: wire.QueueInfo) -> list[tuple[str, object]]:
         ("queue", queue.queue_name),
         ("partitions", queue.requested_partitions),
         ("lease timeout", show_age(queue.lease_timeout)),
-        ("expire timeout", queue.expire_timeout or "never"),
+        ("expire timeout", show_limit(queue.expire_timeout)),
         ("max attempts", queue.max_attempts or "no limit"),
         ("dead queue", queue.dead_queue or "-"),
         ("retry", retry),
         ("paused", _paused(queue)),
         ("reference", queue.reference or "-"),
         ("namespace", queue.namespace or "-"),
-        ("created at", queue.created_at or "-"),
-        ("updated at", queue.updated_at or "-"),
+        ("created at", show_instant(queue.created_at)),
+        ("updated at", show_instant(queue.updated_at)),
     ]
 
 

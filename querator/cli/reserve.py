@@ -10,6 +10,7 @@ from querator.cli.output import (
     is_terminal,
     item_document,
     note,
+    show_instant,
     show_payload,
     write_bytes,
     write_json,
@@ -92,7 +93,7 @@ class _Printer:
             return
         if self._is_json:
             for item in batch:
-                write_json(item_document(item))
+                write_json({"partition": item.partition, **item_document(item)})
         elif self._payloads_only:
             for item in batch:
                 write_bytes(item.payload)
@@ -104,5 +105,5 @@ class _Printer:
             write_rows(_COLUMNS, rows)
         else:
             for item in batch:
-                start = f"{item.partition}\t{item.id}\t{item.attempts}\t{item.lease_deadline.isoformat()}\t"
+                start = f"{item.partition}\t{item.id}\t{item.attempts}\t{show_instant(item.lease_deadline)}\t"
                 write_bytes(start.encode() + item.payload)
