@@ -40,7 +40,7 @@ class Block:
         self.owners: list[Lease | None] = []  # by slot, once there is a lease
         self.body: BlockBody | None = None  # None: must be read before an item can be handed out or moved
         self.size = 0  # of the stored value, in bytes
-        self.next_expiry_ms = NEVER_MS  # no item expires earlier
+        self.next_expiry_ms = NEVER_MS  # no ready item expires earlier
         self.tries = 0  # no item has more attempts
 
     @property
@@ -63,6 +63,10 @@ class Block:
         self.size = size
         self.next_expiry_ms = min([item.expire_at or body.expire_at for item in items])
         self.tries = max([item.attempts for item in items])
+
+    def find_next_expiry(self) -> None:
+        """Look again when the next item expires, of those that are still ready."""
+        self.next_expiry_ms = min([self.expire_at(slot) for slot in bits.slots(self.ready)], default=NEVER_MS)
 
     def item(self, slot: int) -> Item:
         assert self.body is not None, "the block was not read"

@@ -35,6 +35,9 @@ class BackendConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     options: dict[str, Any] = {}
 
 
+_EMBEDDED = BackendConfig(name="local-0", driver="sqlite", options={"path": "local-0.db"})
+
+
 class RetryPolicyConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     base: str = "0s"
     factor: float = 2.0
@@ -83,9 +86,7 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     listen: str | list[str] = DEFAULT_LISTEN
     data_dir: str = "./data"
-    storage: list[BackendConfig] = [
-        BackendConfig(name="local-0", driver="sqlite", options={"path": "local-0.db"}),
-    ]
+    storage: list[BackendConfig] = msgspec.field(default_factory=lambda: [_EMBEDDED])
     queues: list[QueueConfig] = []
     limits: Limits = Limits()
     log: LogConfig = LogConfig()

@@ -279,6 +279,8 @@ class LogicalQueue:
             turn.add_due()
         if turn.unread:
             self._read_bodies(member, turn.unread)
+        elif "bodies" not in member.reading:
+            member.state.let_go()
         self._park(turn.fill(member.reserves))
         member.reserves = []
         batch = turn.batch()

@@ -51,6 +51,7 @@ class PartitionState:
         self._expiries: list[tuple[int, int]] = []  # heap of (next expiry, block id) over the window
         self._held: OrderedDict[int, Block] = OrderedDict()  # read, without a ready item; the oldest first
         self._held_bytes = 0
+        self._wanted: set[int] = set()  # blocks whose items the next turn needs
         self._dropped_meanwhile: set[int] | None = None  # while blocks are being read
         self._scheduled_meanwhile_ms = NEVER_MS  # the earliest, while scheduled items are being read
 
@@ -137,7 +138,8 @@ class PartitionState:
         self.remember(block)
 
     async def read_bodies(self, block_ids: Iterable[int]) -> None:
-        """Read the items of blocks that are known by their leases only."""
+        """Read the items of blocks that are known by their leases only, and keep them until `let_go`."""
+        self._wanted.update(block_ids)
         for block_id in block_ids:
             page = await self.stored.scan_blocks(block_id, block_id + 1, 1)
             block = self.blocks.get(block_id)
@@ -171,14 +173,20 @@ class PartitionState:
         return expiries[0][0] if expiries else NEVER_MS
 
     def expiring(self, now_ms: int, limit: int) -> list[Block]:
-        """Up to ``limit`` blocks in the window that may hold an expired item."""
-        found: dict[int, Block] = {}
+        """Up to ``limit`` blocks in the window that hold an expired item."""
+        found: list[Block] = []
+        looked_at: dict[int, Block] = {}
         while len(found) < limit and self.next_expiry_ms() <= now_ms:
             block_id = heapq.heappop(self._expiries)[1]
-            found[block_id] = self.window[block_id]
-        for block in found.values():
-            heapq.heappush(self._expiries, (block.next_expiry_ms, block.id))
-        return list(found.values())
+            if block_id not in looked_at:
+                block = looked_at[block_id] = self.window[block_id]
+                block.find_next_expiry()
+                if block.next_expiry_ms <= now_ms:
+                    found.append(block)
+        for block in looked_at.values():
+            if block.next_expiry_ms != NEVER_MS:
+                heapq.heappush(self._expiries, (block.next_expiry_ms, block.id))
+        return found
 
     # Changing, after a commit only.
 
@@ -253,10 +261,24 @@ class PartitionState:
             return
         self._held[block.id] = block
         self._held_bytes += block.size
-        while self._held_bytes > self.limits.held_bytes and len(self._held) > 1:
-            _, oldest = self._held.popitem(last=False)
-            self._held_bytes -= oldest.size
-            oldest.body = None
+        if self._held_bytes > self.limits.held_bytes:
+            self._evict()
+
+    def _evict(self) -> None:
+        """Let go of the oldest payloads that nobody wants."""
+        for _ in range(len(self._held)):
+            if self._held_bytes <= self.limits.held_bytes:
+                return
+            block_id, block = self._held.popitem(last=False)
+            if block_id in self._wanted:
+                self._held[block_id] = block
+            else:
+                self._held_bytes -= block.size
+                block.body = None
+
+    def let_go(self) -> None:
+        """The turn that needed blocks to be read has been made."""
+        self._wanted.clear()
 
     def scheduled_at(self, due_at_ms: int) -> None:
         """A scheduled item was written."""
