@@ -71,6 +71,7 @@ class FullServer(web.Server):
 class FullDoor:
     def __init__(self, hall: Hall) -> None:
         self.hall = hall
+        self._running: set[asyncio.Task[Any]] = set()  # tasks of aiohttp, which lets go of them when a caller goes
         self._pages: Mapping[str, Page] = {
             "/": self._index,
             "/health": self._health,
@@ -79,6 +80,23 @@ class FullDoor:
         }
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.add(task)
+        try:
+            return await self._handle(request)
+        finally:
+            self._running.discard(task)
+
+    async def cut_off(self) -> None:
+        """Cancel what still runs, also for callers that have gone."""
+        running = list(self._running)
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = self.hall.handed.get(request.protocol)
         if connection is not None:
             connection.handed_request()

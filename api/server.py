@@ -20,6 +20,8 @@ _BACKLOG = 1024
 _MAX_SWEEP_S = 1.0
 _MIN_SWEEP_S = 0.02
 
+_SHUTDOWN_S = 0.1  # everything has ended by then; 0 would mean no limit to aiohttp
+
 Address = tuple[str, int]
 
 _log = structlog.get_logger("querator.api")
@@ -42,6 +44,7 @@ class Server:
         self._hall = Hall(router=router, calls=calls, limits=limits, log_requests=log_requests)
         self._heads = Heads(calls)
         self._fast_door = fast_door
+        self._full_door = FullDoor(self._hall)
         self._full_server: FullServer | None = None
         self._listeners: list[asyncio.Server] = []
         self._sweeper: asyncio.TimerHandle | None = None
@@ -50,7 +53,7 @@ class Server:
     async def start(self, listen: Sequence[Address]) -> list[Address]:
         """Listen on every address; gives those that were bound (port 0 is any free one). All or none."""
         loop = asyncio.get_running_loop()
-        self._full_server = FullServer(FullDoor(self._hall))
+        self._full_server = FullServer(self._full_door)
         bound: list[Address] = []
         try:
             for host, port in listen:
@@ -95,8 +98,9 @@ class Server:
             _log.warning("requests were cut off", connections=len(hall.connections))
             for connection in list(hall.connections):
                 connection.abort()
+        await self._full_door.cut_off()
         if self._full_server is not None:
-            await self._full_server.shutdown(timeout=0)
+            await self._full_server.shutdown(timeout=_SHUTDOWN_S)
         if self._sweeper is not None:
             self._sweeper.cancel()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import msgspec
 import pytest
+import uvloop
 from google.protobuf.message import Message
 
 from api.codec import MESSAGES
@@ -23,6 +25,15 @@ from querator import wire
 from querator.clock import SystemClock
 from querator.limits import Limits
 from storage.drivers import open_backend
+
+
+def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Any]:
+    """The loop that the server runs on; what depends on how a transport behaves is held on asyncio's own too."""
+    factories: dict[str, Any] = {"uvloop": uvloop.new_event_loop}
+    if item.path.name == "test_doors.py":
+        factories["asyncio"] = asyncio.new_event_loop
+    return factories
+
 
 EXTENDED = {"Querator-Extended": "1"}
 PROTOBUF = "application/protobuf"

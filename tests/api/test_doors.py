@@ -301,23 +301,34 @@ async def test_many_failing_requests_in_one_write(raw: Raw) -> None:
         assert (await raw.answer())[0] == 400
 
 
-async def test_client_that_does_not_read_is_held_back(tmp_path: Path, fast_door: bool) -> None:
-    """Answers wait for their reader instead of piling up, and all of them arrive once it reads."""
-    async with running_api(tmp_path, fast_door=fast_door) as api:
-        await api.ok("queues.create", queue_name="mail")
-        await api.ok("queue.produce", queue_name="mail", items=[{"utf8": "x" * 200_000}] * 10)
-        connection = await connect(api)
-        ask = post("/v1/queue.renew", b'{"queue_name":"mail","ids":["%b"]}' % (b"y" * 60_000))
-        sending = asyncio.ensure_future(_write_all(connection, ask, 200))
-        for _ in range(200):
-            assert (await connection.answer())[0] == 400
-        await sending
-        connection.writer.close()
+async def test_client_that_does_not_read_is_held_back(api: Api) -> None:
+    """While nobody reads the answers no further request is served; once they are read all of them arrive."""
+    for _ in range(10):
+        await api.ok("queue.produce", queue_name="mail", items=[{"utf8": "x" * 500_000}] * 6)
+    connection = await connect(api)
+    connection.writer.write(RESERVE * 60)
+    await until(lambda: any(getattr(each, "_blocked_since_s", 0) for each in api.server._hall.connections))
+    stats = await api.ok("queue.stats", queue_name="mail")
+    assert stats["logicalQueues"][0]["partitions"][0]["total_leased"] < 60
+    for _ in range(60):
+        assert (await connection.answer())[0] == 200
+    connection.writer.close()
 
 
-async def _write_all(connection: Raw, data: bytes, times: int) -> None:
-    for _ in range(times):
-        connection.writer.write(data)
+async def test_client_that_sends_ahead_is_held_back(api: Api, raw: Raw) -> None:
+    """Megabytes of requests behind one that waits are not taken in, and are all answered in the end."""
+    ahead = post("/v1/queue.complete", b'{"queue_name":"mail","ids":["%b"]}' % (b"y" * 60_000))
+    sending = asyncio.ensure_future(_write_all(raw, RESERVE, ahead * 500))
+    await until(lambda: waiting_reserves(api) == 1)
+    assert not sending.done()
+    await api.ok("queue.produce", queue_name="mail", items=[{"utf8": "x"}])
+    assert [(await raw.answer())[0] for _ in range(501)] == [200] + [400] * 500
+    await sending
+
+
+async def _write_all(connection: Raw, *data: bytes) -> None:
+    for each in data:
+        connection.writer.write(each)
         await connection.writer.drain()
 
 
@@ -425,3 +436,33 @@ async def test_stop_cuts_off_what_does_not_finish(
         await api.server.stop()
         assert await connection.closed() == b""
         await until(stuck.cancelled)
+
+
+async def test_stop_cuts_off_a_stuck_cold_call(
+    tmp_path: Path, fast_door: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that never ends does not hold the server either, whether its caller waits or has gone."""
+    async with running_api(tmp_path, fast_door=fast_door, limits=Limits(stop_grace_ms=50)) as api:
+        cancelled = 0
+        running = 0
+
+        async def stuck(_queue_name: str) -> Any:
+            nonlocal cancelled, running
+            running += 1
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled += 1
+                raise
+
+        monkeypatch.setattr(api.router, "queue_stats", stuck)
+        ask = post("/v1/queue.stats", b'{"queue_name":"mail"}')
+        waits, gone = await connect(api), await connect(api)
+        waits.writer.write(ask)
+        gone.writer.write(ask)
+        await until(lambda: running == 2)
+        gone.writer.close()
+        await until(lambda: len(api.server._hall.connections) == 1)
+        await api.server.stop()
+        assert cancelled == 2
+        assert await waits.closed() == b""
