@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -16,7 +16,8 @@ import msgspec
 from querator import wire
 from querator.cli.output import say, write_json
 from querator.cli.session import DURATION, INSTANT, Session, examples, pass_session, queue_argument, session_options
-from querator.durations import parse_duration
+from querator.clock import SystemClock
+from querator.durations import parse_duration, to_instant
 from querator.errors import QueratorError
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def produce(
         raise click.UsageError("--delay and --at exclude each other")
     enqueue_at = at
     if delay is not None:
-        enqueue_at = datetime.now(UTC) + timedelta(milliseconds=parse_duration(delay))
+        enqueue_at = to_instant(SystemClock().now_ms() + parse_duration(delay))
 
     def item(payload: bytes) -> wire.ProduceItem:
         when = msgspec.UNSET if enqueue_at is None else enqueue_at

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from querator import Client, ProduceItem, SyncClient, errors, wire
+from querator.clock import SystemClock
+from querator.durations import to_instant
 from tests.crash.server import Server, server_in
 
 
@@ -62,7 +64,7 @@ async def test_items_are_given_back_and_renewed(client: Client) -> None:
     """A retried item comes again with one attempt more, and a renewed lease has a later deadline."""
     await client.produce("mail", "x")
     first = await client.reserve("mail")
-    await client.retry(first, at=datetime.now(UTC))
+    await client.retry(first, at=to_instant(SystemClock().now_ms()))
     second = await client.reserve("mail")
     assert (second[0].text, second[0].attempts) == ("x", 2)
     assert await client.renew(second, lease_timeout="10m") > second[0].lease_deadline + timedelta(minutes=5)
@@ -95,7 +97,7 @@ async def test_queues_are_looked_after(client: Client) -> None:
     assert (item.payload, item.kind) == (b"in", "k")
     await client.delete_items("a", 1, item.id)
     assert not await client.list_items("a", 1)
-    await client.produce("a", ProduceItem("later", enqueue_at=datetime.now(UTC) + timedelta(hours=1)))
+    await client.produce("a", ProduceItem("later", enqueue_at=to_instant(SystemClock().now_ms()) + timedelta(hours=1)))
     places = [len(await client.list_scheduled("a", partition)) for partition in (0, 1)]
     assert sum(places) == 1
     with pytest.raises(errors.QueratorError, match="not empty"):

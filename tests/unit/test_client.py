@@ -14,6 +14,8 @@ import pytest
 from querator import errors, wire
 from querator.client import Client
 from querator.client_items import ProduceItem, ReservedItem, RetryItem, RetryPolicy
+from querator.clock import SystemClock
+from querator.durations import to_instant
 from querator.transport import Backoff, error_of, parse_address
 from tests.unit.client_double import OK, QUICK, Break, Hang, ServerDouble, produced, serve_double
 
@@ -149,7 +151,7 @@ async def test_retry_says_when(double: ServerDouble, client: Client) -> None:
     await client.retry(batch)
     await client.retry(batch, at=at)
     await client.retry(batch, dead=True)
-    before = datetime.now(UTC)
+    before = to_instant(SystemClock().now_ms())
     await client.retry("mail", 1, [RetryItem("x", delay="10m"), RetryItem("y")])
     plain, later, dead, listed = (asked["items"] for asked in double.asked["queue.retry"])
     assert (plain, later, dead) == (

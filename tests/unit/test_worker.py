@@ -16,6 +16,8 @@ import pytest
 from querator import errors
 from querator.client import Client
 from querator.client_items import ReservedItem
+from querator.clock import SystemClock
+from querator.durations import to_instant
 from querator.worker import Reject, RetryLater, Worker
 from tests.unit.client_double import OK, QUICK, ServerDouble, serve_double
 
@@ -172,7 +174,7 @@ async def test_retry_later_with_a_delay_counts_from_now(queue: QueueDouble, work
         raise RetryLater("1h")
 
     queue.put("a")
-    before = datetime.now(UTC)
+    before = to_instant(SystemClock().now_ms())
     async with serving(worker):
         await queue.server.until(lambda: bool(queue.retried))
     ahead = datetime.fromisoformat(queue.retried[0]["retry_at"]) - before
