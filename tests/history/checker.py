@@ -31,6 +31,7 @@ class Report(NamedTuple):
     violations: list[Violation]
     produced: int  # items whose produce was answered 200
     completed: int
+    in_doubt: int  # of those that were produced, the ones that a complete with unknown outcome may have ended
     redelivered: int  # hand-outs after the first
     unknown: int  # calls whose outcome nobody knows
     ordered: int  # hand-outs whose order was checked
@@ -40,7 +41,7 @@ class Report(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"produced {self.produced}, completed {self.completed}, redelivered {self.redelivered}, "
+            f"produced {self.produced}, completed {self.completed}, in doubt {self.in_doubt}, redelivered {self.redelivered}, "
             f"unknown {self.unknown}, ordered {self.ordered}, violations {len(self.violations)}"
         )
 
@@ -64,10 +65,12 @@ def check(events: Iterable[Event]) -> Report:
 
 def _report(history: History, found: list[Violation], ordered: int) -> Report:
     lives = history.lives.values()
+    produced = [life for life in lives if life.produced and life.produced.operation.outcome == "ok"]
     return Report(
         violations=found,
-        produced=sum(1 for life in lives if life.produced and life.produced.operation.outcome == "ok"),
+        produced=len(produced),
         completed=sum(1 for life in lives if life.completes("ok")),
+        in_doubt=sum(1 for life in produced if life.completes("unknown") and not life.completes("ok")),
         redelivered=sum(max(0, len(life.deliveries) - 1) for life in lives),
         unknown=sum(1 for operation in history.operations if operation.outcome == "unknown"),
         ordered=ordered,

@@ -51,8 +51,11 @@ def _first_hand_outs(history: History, queue: str) -> Iterator[tuple[Produced, D
     for reserve in _one_at_a_time(history, queue):
         for item in reserve.end.items if reserve.end else ():
             life = history.lives[item.tag]
-            if item.attempts == 1 and life.produced and life.home == queue and not life.produced.sent.enqueue_at_ms:
-                yield life.produced, life.deliveries[0]
+            first = life.deliveries[0]
+            if life.produced is None or life.home != queue or life.produced.sent.enqueue_at_ms:
+                continue
+            if item.attempts == 1 and first.operation is reserve:
+                yield life.produced, first
 
 
 def _one_at_a_time(history: History, queue: str) -> Iterator[Operation]:

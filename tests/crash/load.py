@@ -1,0 +1,246 @@
+"""Producers and consumers that do everything that clients do, good and bad, while the server comes and goes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+import aiohttp
+
+from querator.clock import Clock, SystemClock
+from querator.durations import format_duration
+from tests.crash.client import Answer, Client, Held, Surprise
+from tests.crash.server import Server
+from tests.history.checker import Report, check
+from tests.history.events import Counted, Event, QueueFacts
+from tests.history.recorder import Recorder
+
+LEASE_MS = 2000
+PLAIN = QueueFacts(queue="plain", partitions=1, lease_timeout_ms=LEASE_MS)
+WIDE = QueueFacts(queue="wide", partitions=4, lease_timeout_ms=LEASE_MS)
+DEAD = QueueFacts(queue="dead", partitions=1, lease_timeout_ms=LEASE_MS)
+MORTAL = QueueFacts(queue="mortal", partitions=2, lease_timeout_ms=LEASE_MS, max_attempts=3, dead_queue="dead")
+ORDERED = QueueFacts(queue="ordered", partitions=1, lease_timeout_ms=LEASE_MS)
+QUEUES = (PLAIN, WIDE, DEAD, MORTAL, ORDERED)  # a dead queue before those that name it
+
+_PATIENCE_S = 120
+_STUCK_MS = 30_000  # far above every lease, schedule and retry here
+
+
+class Counts(NamedTuple):
+    """What the server says about all queues."""
+
+    items: int  # ready, leased and scheduled
+    outbox: int
+    waiting: int  # reserves that wait
+
+
+class Crew:
+    """All clients of one server, and the history that they write together."""
+
+    def __init__(self, server: Server, session: aiohttp.ClientSession, seed: int, queues: Iterable[QueueFacts]) -> None:
+        self.server = server
+        self.clock: Clock = SystemClock()
+        self.queues = tuple(queues)
+        self.events: list[Event] = list(self.queues)
+        self.going_home = asyncio.Event()
+        self._session = session
+        self._seeds = random.Random(seed)
+        self._rounds = 0
+        self._wanted: tuple[int, asyncio.Future[None]] | None = None
+
+    def client(self, name: str) -> Client:
+        return Client(self.server, self._session, Recorder(name, self.clock, self.events.append))
+
+    async def create_queues(self) -> None:
+        for facts in self.queues:
+            await self._control(
+                "queues.create",
+                queue_name=facts.queue,
+                requested_partitions=facts.partitions,
+                lease_timeout=format_duration(facts.lease_timeout_ms),
+                max_attempts=facts.max_attempts,
+                dead_queue=facts.dead_queue,
+            )
+
+    async def _control(self, name: str, **fields: object) -> Answer:
+        answer = await self.client("control").post(name, fields)
+        if answer.status != 200:
+            raise Surprise(f"{name} was answered {answer.text}")
+        return answer
+
+    @asynccontextmanager
+    async def at_work(self, producers: int, consumers: int) -> AsyncIterator[None]:
+        """Load on all queues meanwhile. In the end every client finishes what it is doing."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(producers):
+                group.create_task(self._work(_Producer(self, self.client(f"p{number}"), self._rng())))
+            for number in range(consumers):
+                group.create_task(self._work(_Consumer(self, self.client(f"c{number}"), self._rng())))
+            group.create_task(self._work(_Producer(self, self.client("po"), self._rng(), (ORDERED,))))
+            group.create_task(self._work(_Consumer(self, self.client("co"), self._rng(), (ORDERED,))))
+            try:
+                yield
+            finally:
+                self.going_home.set()
+
+    def _rng(self) -> random.Random:
+        return random.Random(self._seeds.random())
+
+    async def _work(self, worker: Callable[[], Awaitable[None]]) -> None:
+        going_home = asyncio.create_task(self.going_home.wait())
+        up: asyncio.Task[bool] | None = None
+        try:
+            while not self.going_home.is_set():
+                up = asyncio.create_task(self.server.up.wait())
+                await asyncio.wait({going_home, up}, return_when=asyncio.FIRST_COMPLETED)
+                if up.done():
+                    await worker()
+                    self._count_round()
+        finally:
+            going_home.cancel()
+            if up is not None:
+                up.cancel()
+
+    def _count_round(self) -> None:
+        self._rounds += 1
+        if self._wanted is not None and self._rounds >= self._wanted[0] and not self._wanted[1].done():
+            self._wanted[1].set_result(None)
+
+    async def rounds(self, count: int) -> None:
+        """Wait until the clients have done so many more rounds, all together."""
+        self._wanted = (self._rounds + count, asyncio.get_running_loop().create_future())
+        async with asyncio.timeout(_PATIENCE_S):
+            await self._wanted[1]
+
+    async def counts(self) -> Counts:
+        items = outbox = waiting = 0
+        for facts in self.queues:
+            answer = await self._control("queue.stats", queue_name=facts.queue)
+            for logical_queue in answer.body["logicalQueues"]:
+                waiting += logical_queue.get("lease_waiting", 0)
+                for partition in logical_queue["partitions"]:
+                    items += partition.get("total", 0) + partition.get("scheduled", 0)
+                    outbox += partition.get("outbox", 0)
+        return Counts(items, outbox, waiting)
+
+    async def count(self) -> None:
+        """Write down what the server counts, once nothing moves between the queues while they are asked."""
+        before = await self.counts()
+        async with asyncio.timeout(_PATIENCE_S):
+            while (counts := await self.counts()) != before or counts.outbox:
+                before = counts
+        self.events.append(Counted(at_ms=self.clock.now_ms(), items=counts.items))
+
+    async def drain(self) -> None:
+        """Reserve and complete whatever there is, until the server says that there is nothing more.
+
+        What it counts and does not hand out, long after every lease has run out, is for the checker to judge.
+        """
+        drainer = self.client("drain")
+        given_up_at_ms = self.clock.now_ms() + _STUCK_MS
+        while (counts := await self.counts()).items or counts.outbox:
+            for facts in self.queues:
+                while held := await drainer.reserve(facts.queue, 1000, timeout_ms=50):
+                    await drainer.complete(held)
+                    given_up_at_ms = self.clock.now_ms() + _STUCK_MS
+            if self.clock.now_ms() > given_up_at_ms:
+                break
+        self.events.append(Counted(at_ms=self.clock.now_ms(), items=counts.items + counts.outbox, drained=True))
+
+    def check(self) -> Report:
+        return check(self.events)
+
+
+def _batch_size(rng: random.Random, most: int) -> int:
+    """Small ones as often as large ones."""
+    return int((most + 1) ** rng.random())
+
+
+def _hang_up_s(rng: random.Random) -> float | None:
+    """Now and then a client does not wait for the answer."""
+    return rng.uniform(0.0001, 0.02) if rng.random() < 0.02 else None
+
+
+class _Producer:
+    def __init__(
+        self, crew: Crew, client: Client, rng: random.Random, queues: tuple[QueueFacts, ...] = (PLAIN, WIDE, MORTAL)
+    ) -> None:
+        self._crew = crew
+        self._client = client
+        self._rng = rng
+        self._queues = queues
+
+    async def __call__(self) -> None:
+        rng = self._rng
+        count = _batch_size(rng, 50)
+        scheduled = rng.randrange(count + 1) if rng.random() < 0.2 else 0
+        now_ms = self._crew.clock.now_ms()
+        due_at_ms = [now_ms + rng.randrange(10, 1500) for _ in range(scheduled)]
+        queue = rng.choice(self._queues).queue
+        await self._client.produce(queue, count, due_at_ms=due_at_ms, hang_up_s=_hang_up_s(rng))
+
+
+class _Consumer:
+    def __init__(
+        self,
+        crew: Crew,
+        client: Client,
+        rng: random.Random,
+        queues: tuple[QueueFacts, ...] = (PLAIN, WIDE, MORTAL, DEAD),
+    ) -> None:
+        self._crew = crew
+        self._client = client
+        self._rng = rng
+        self._queues = queues
+        self._in_doubt: list[Held] = []  # of a complete whose answer was lost
+
+    async def __call__(self) -> None:
+        rng = self._rng
+        if self._in_doubt:
+            in_doubt, self._in_doubt = self._in_doubt, []
+            await self._client.complete(in_doubt)
+        queue = rng.choice(self._queues).queue
+        timeout_ms = rng.randrange(10, 300)
+        held = await self._client.reserve(queue, _batch_size(rng, 80), timeout_ms=timeout_ms, hang_up_s=_hang_up_s(rng))
+        if held:
+            await self._use(held)
+
+    async def _use(self, held: list[Held]) -> None:
+        """Mostly as one should: else in part, late, or not at all."""
+        rng = self._rng
+        way = rng.random()
+        if way < 0.1:
+            return  # the leases run out
+        if way < 0.2:
+            await self._client.renew(held, rng.choice([LEASE_MS // 2, 2 * LEASE_MS]))
+        if way < 0.4:
+            rng.shuffle(held)
+            some = rng.randrange(len(held))
+            await self._give_back(held[:some])
+            held = held[some:]
+        if way > 0.9:
+            held = held[: rng.randrange(1, len(held) + 1)]
+        if await self._client.complete(held, hang_up_s=_hang_up_s(rng)) == "unknown":
+            self._in_doubt = held
+
+    async def _give_back(self, held: list[Held]) -> None:
+        if not held:
+            return
+        way = self._rng.random()
+        if way < 0.3:
+            await self._client.retry(held, dead=held[0].queue == MORTAL.queue)
+        elif way < 0.6:
+            await self._client.retry(held, retry_at_ms=self._crew.clock.now_ms() + self._rng.randrange(10, 1500))
+        else:
+            await self._client.retry(held)
+
+
+@asynccontextmanager
+async def crew_of(server: Server, seed: int, queues: Iterable[QueueFacts] = QUEUES) -> AsyncIterator[Crew]:
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout()) as session:
+        yield Crew(server, session, seed, queues)

@@ -1,0 +1,118 @@
+"""The real server as a process that may be killed, stopped and started again on the same data."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+
+PATIENCE_S = 60  # for a start or a stop, on a machine that others use too
+_PAUSE_S = 0.005  # between two questions whether the server is there
+
+
+class Server:
+    """`start` or `launch`, then `kill` or `stop`, as often as wanted. Who waits for `up` finds it at `url`."""
+
+    def __init__(self, folder: Path, session: aiohttp.ClientSession) -> None:
+        self.data_dir = folder / "data"
+        self.log = folder / "server.log"
+        self.up = asyncio.Event()
+        self.url = ""
+        self._session = session
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def launch(self) -> None:
+        """Start the process, and do not wait for it."""
+        assert self._process is None, "one at a time"
+        address = f"127.0.0.1:{_free_port()}"
+        self.url = f"http://{address}"
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *(_program(), "serve", "--listen", address, "--data-dir", str(self.data_dir)), stdout=log, stderr=log
+            )
+
+    async def start(self) -> None:
+        await self.launch()
+        async with asyncio.timeout(PATIENCE_S):
+            while not await self._is_healthy():
+                await asyncio.sleep(_PAUSE_S)
+        self.up.set()
+
+    async def _is_healthy(self) -> bool:
+        process = self.process
+        assert process.returncode is None, f"the server ended with {process.returncode}:\n{self._last_words()}"
+        try:
+            async with self._session.get(f"{self.url}/health") as answer:
+                return answer.status == 200 and json.loads(await answer.read())["status"] == "pass"
+        except aiohttp.ClientConnectionError:
+            return False
+
+    @property
+    def process(self) -> asyncio.subprocess.Process:
+        assert self._process is not None, "the server was not started"
+        return self._process
+
+    async def kill(self) -> None:
+        """As a power cut would end it, as far as a process can tell."""
+        self.up.clear()
+        process, self._process = self.process, None
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+    async def stop(self) -> int:
+        """Ask it to stop, and return its exit code."""
+        self.up.clear()
+        process, self._process = self.process, None
+        process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return await process.wait()
+        except TimeoutError:
+            process.kill()
+            raise AssertionError(f"the server did not stop within {PATIENCE_S} s:\n{self._last_words()}") from None
+
+    def forget_since_checkpoint(self) -> None:
+        """Take back what the killed server has committed since its last start, as a disk that lies about fsync would."""
+        logs = list(self.data_dir.glob("local-*.db-wal"))
+        assert any(log.stat().st_size for log in logs), "nothing was committed since the last start"
+        for log in logs:
+            log.write_bytes(b"")
+
+    def _last_words(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
+
+    async def close(self) -> None:
+        if self._process is not None:
+            await self.kill()
+
+
+@asynccontextmanager
+async def server_in(folder: Path) -> AsyncIterator[Server]:
+    """A server that is not yet started, and is gone afterwards."""
+    async with aiohttp.ClientSession() as session:
+        server = Server(folder, session)
+        try:
+            yield server
+        finally:
+            await server.close()
+
+
+def _program() -> str:
+    program = shutil.which("querator", path=str(Path(sys.executable).parent))
+    assert program is not None, f"there is no querator command beside {sys.executable}; install the project first"
+    return program
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
