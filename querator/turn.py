@@ -328,7 +328,7 @@ class Turn:
         puts: dict[bytes, bytes] = {}
         deletes: list[bytes] = []
         dropped = self._end_blocks(puts, deletes)
-        self._write_leases(dropped, puts, deletes)
+        self._write_leases(puts, deletes)
         puts.update((key, encode_item(item)) for key, item in self._scheduled.items())
         puts.update(
             (records.key(records.OUTBOX, sequence), records.encode(entry)) for sequence, entry in self._outbox.items()
@@ -370,16 +370,18 @@ class Turn:
                     deletes.append(key)
         return dropped
 
-    def _write_leases(self, dropped: list[Block], puts: dict[bytes, bytes], deletes: list[bytes]) -> None:
-        """A lease's record is written again only if it was renewed, split, or names a block that is gone."""
-        gone = {block.id for block in dropped}
+    def _write_leases(self, puts: dict[bytes, bytes], deletes: list[bytes]) -> None:
+        """The record of a lease may name slots that are done, but no block in which it has none left.
+
+        So most completions do not touch it, and it never names a block that is gone.
+        """
         split = {block_id for lease in self._regranted for block_id in lease.slots}
         for lease, freed in self._freed.items():
             left = lease.without(freed)
             key = records.key(records.LEASE, lease.id)
             if not left:
                 deletes.append(key)
-            elif not (gone | split).isdisjoint(freed):
+            elif not freed.keys() <= left.keys() or not split.isdisjoint(freed):
                 puts[key] = self._lease_record(lease, left, lease.deadline_ms)
         for lease, deadline_ms in self._renewed.items():
             puts[records.key(records.LEASE, lease.id)] = self._lease_record(lease, lease.slots, deadline_ms)
