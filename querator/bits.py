@@ -21,15 +21,17 @@ def union(slots: Collection[int]) -> int:
     return mask
 
 
-def runs(mask: int, limit: int) -> Iterator[tuple[int, int]]:
+def runs(mask: int, limit: int) -> list[tuple[int, int]]:
     """The lowest ``limit`` slots as (start, stop) of neighbours, in order."""
+    found = []
     while mask and limit > 0:
         start = (mask & -mask).bit_length() - 1
         shifted = mask >> start
         length = min(limit, (~shifted & (shifted + 1)).bit_length() - 1)
-        yield start, start + length
+        found.append((start, start + length))
         limit -= length
         mask = (shifted >> length) << (start + length)
+    return found
 
 
 def slots(mask: int) -> Iterator[int]:

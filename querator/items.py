@@ -67,6 +67,21 @@ def format_id(block_id: int, slot: int, attempt: int) -> str:
     return f"{block_id:016x}{slot:03x}{min(attempt, _MAX_ATTEMPT):04x}"
 
 
+# The part of an id behind the block, for the first hand-out: almost all that ever come.
+_FIRST_HAND_OUTS = [f"{slot:03x}0001" for slot in range(MAX_SLOTS)]
+_SLOT_OF_FIRST = {text: slot for slot, text in enumerate(_FIRST_HAND_OUTS)}
+
+
+def format_ids(block_id: int, start: int, items: list[Item]) -> list[str]:
+    """The ids of the present hand-out of neighbouring items."""
+    prefix = f"{block_id:016x}"
+    first = _FIRST_HAND_OUTS
+    return [
+        prefix + first[slot] if not item.attempts else format_id(block_id, slot, item.attempts + 1)
+        for slot, item in enumerate(items, start)
+    ]
+
+
 def parse_id(item_id: str) -> Place:
     try:
         if len(item_id) != _ID_WIDTH:
@@ -74,6 +89,25 @@ def parse_id(item_id: str) -> Place:
         return Place(int(item_id[:16], 16), int(item_id[16:19], 16), int(item_id[19:], 16))
     except ValueError:
         raise InvalidRequest("id is invalid", f"'{item_id[:64]}' is not the id of an item") from None
+
+
+def parse_ids(ids: list[str]) -> dict[int, dict[int, int]]:
+    """What the ids name: block id → slot → attempt. Refuses an id that is there twice."""
+    named: dict[int, dict[int, int]] = {}
+    prefix = ""
+    slots: dict[int, int] = {}
+    for item_id in ids:
+        if item_id[:16] != prefix:
+            slots = named.setdefault(parse_id(item_id).block_id, {})
+            prefix = item_id[:16]
+        slot = _SLOT_OF_FIRST.get(item_id[16:])
+        attempt = 1
+        if slot is None:
+            _, slot, attempt = parse_id(item_id)
+        if slot in slots:
+            raise InvalidRequest("ids is invalid", f"'{item_id}' is named twice")
+        slots[slot] = attempt
+    return named
 
 
 def same_attempt(named: int, attempt: int) -> bool:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
-from querator import bits
 from querator.items import NEVER_MS
-from querator.records import LeaseRecord
 
 
 class Lease:
@@ -21,16 +19,10 @@ class Lease:
 
     def without(self, freed: dict[int, int]) -> dict[int, int]:
         """What is left of the slots once these are taken away."""
+        if freed == self.slots:
+            return {}
         left = {block_id: slots & ~freed.get(block_id, 0) for block_id, slots in self.slots.items()}
         return {block_id: slots for block_id, slots in left.items() if slots}
-
-    def record(self, slots: dict[int, int], deadline_ms: int, counts: dict[int, int]) -> LeaseRecord:
-        """As it is stored; ``counts`` are the items in each block."""
-        return LeaseRecord(
-            self.client_id,
-            deadline_ms,
-            [(block_id, counts[block_id], bits.to_bytes(mask)) for block_id, mask in slots.items()],
-        )
 
 
 class Leases:

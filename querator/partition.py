@@ -218,7 +218,7 @@ class PartitionState:
                 self._left_window(block, count)
         self.leases.add(lease)
 
-    def release(self, lease: Lease, freed: dict[int, int]) -> None:
+    def release(self, lease: Lease, freed: dict[int, int], left: dict[int, int]) -> None:
         """Take slots out of a lease; it ends with the last."""
         for block_id, slots in freed.items():
             block = self.blocks[block_id]
@@ -226,8 +226,8 @@ class PartitionState:
             count = slots.bit_count()
             self.leased -= count
             self.leased_ready_at_sum -= count * block.ready_at_ms
-        lease.slots = lease.without(freed)
-        if not lease.slots:
+        lease.slots = left
+        if not left:
             self.leases.remove(lease)
 
     def finish(self, block: Block, slots: int, *, were_ready: int) -> None:

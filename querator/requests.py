@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from querator.items import NEVER_MS, Item, format_id
+from querator.items import NEVER_MS, Item, format_ids
 
 if TYPE_CHECKING:
     from querator.turn import Turn
@@ -25,8 +25,7 @@ class Run(NamedTuple):
 
     def ids(self) -> list[str]:
         """The ids of the present hand-out of these items."""
-        block_id = self.block_id
-        return [format_id(block_id, slot, item.attempts + 1) for slot, item in enumerate(self.items, self.start)]
+        return format_ids(self.block_id, self.start, self.items)
 
 
 class Produced(NamedTuple):

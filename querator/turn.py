@@ -17,8 +17,8 @@ from querator import bits, lifecycle, records
 from querator.block_writer import BlockWriter
 from querator.blocks import Block
 from querator.chooser import Chooser
-from querator.errors import InvalidRequest, NotLeased
-from querator.items import NEVER_MS, Item, encode_item, format_id, parse_id, same_attempt
+from querator.errors import NotLeased
+from querator.items import NEVER_MS, Item, encode_item, format_id, parse_id, parse_ids, same_attempt
 from querator.leases import Lease
 from querator.partition import PartitionState
 from querator.queues import QueueSettings
@@ -75,6 +75,7 @@ class Turn:
         self._freed: LeasedSlots = {}  # slots that leave their lease
         self._ended: dict[int, int] = {}  # block id → slots that end: completed, moved, dead or removed
         self._visited: dict[int, Block] = {}  # blocks outside of memory that a change brought along
+        self._left: LeasedSlots = {}  # what stays under those leases
         self._granted: list[Lease] = []
         self._regranted: list[Lease] = []  # of slots that leave another lease in this turn
         self._renewed: dict[Lease, int] = {}
@@ -202,30 +203,14 @@ class Turn:
 
     def _leased(self, ids: list[str]) -> LeasedSlots:
         """The slots that these ids name, all of them under lease; by lease and block."""
-        found: dict[tuple[Lease, int], list[int]] = {}
-        blocks = self.state.blocks
-        for item_id in ids:
-            block_id, slot, attempt = parse_id(item_id)
-            block = blocks.get(block_id)
-            lease = block.owner(slot) if block is not None else None
-            if block is None or lease is None:
-                raise NotLeased(item_id)
-            if block.body is not None and not same_attempt(attempt, block.body.items[slot].attempts + 1):
-                raise NotLeased(item_id)
-            group = found.get((lease, block_id))
-            if group is None:
-                found[lease, block_id] = [slot]
-            else:
-                group.append(slot)
         leased: LeasedSlots = {}
-        for (lease, block_id), slots in found.items():
-            unique = set(slots)
-            if len(unique) != len(slots):
-                raise InvalidRequest("ids is invalid", "an id is named twice")
-            mask = bits.union(unique)
-            if lease in self._renewed or mask & self._freed.get(lease, {}).get(block_id, 0):
-                raise Later
-            leased.setdefault(lease, {})[block_id] = mask
+        for block_id, named in parse_ids(ids).items():
+            block = self.state.blocks.get(block_id)
+            for lease, slots in _by_lease(block, block_id, named).items():
+                mask = bits.union(slots)
+                if lease in self._renewed or mask & self._freed.get(lease, {}).get(block_id, 0):
+                    raise Later
+                leased.setdefault(lease, {})[block_id] = mask
         return leased
 
     def _need_bodies(self, leased: LeasedSlots) -> None:
@@ -377,7 +362,7 @@ class Turn:
         """
         split = {block_id for lease in self._regranted for block_id in lease.slots}
         for lease, freed in self._freed.items():
-            left = lease.without(freed)
+            left = self._left[lease] = lease.without(freed)
             key = records.key(records.LEASE, lease.id)
             if not left:
                 deletes.append(key)
@@ -389,10 +374,14 @@ class Turn:
             puts[records.key(records.LEASE, lease.id)] = self._lease_record(lease, lease.slots, lease.deadline_ms)
 
     def _lease_record(self, lease: Lease, slots: dict[int, int], deadline_ms: int) -> bytes:
-        blocks = self.state.blocks
-        written = {block.id: block for block, _ in self._writer.blocks}
-        counts = {block_id: (blocks.get(block_id) or written[block_id]).count for block_id in slots}
-        return records.encode(lease.record(slots, deadline_ms, counts))
+        named = [(block_id, self._count_of(block_id), bits.to_bytes(mask)) for block_id, mask in slots.items()]
+        return records.encode(records.LeaseRecord(lease.client_id, deadline_ms, named))
+
+    def _count_of(self, block_id: int) -> int:
+        block = self.state.blocks.get(block_id)
+        if block is None:
+            block = next(block for block, _ in self._writer.blocks if block.id == block_id)
+        return block.count
 
     def _next_summary(self, dropped: list[Block]) -> records.Summary:
         before = self.state.summary
@@ -428,7 +417,7 @@ class Turn:
         was_complete = state.complete
         state.summary = self._summary
         for lease, freed in self._freed.items():
-            state.release(lease, freed)
+            state.release(lease, freed, self._left[lease])
         for lease in self._regranted:
             state.grant(lease, were_ready=False)
         for lease, deadline_ms in self._renewed.items():
@@ -472,6 +461,25 @@ class Turn:
     @property
     def requests(self) -> list[Request]:
         return [request for request, _ in self._answers]
+
+
+def _by_lease(block: Block | None, block_id: int, named: dict[int, int]) -> dict[Lease, list[int]]:
+    """The slots of a block by the lease that they are under. Raises `NotLeased` for the first that is under none."""
+    found: dict[Lease, list[int]] = {}
+    owners = block.owners if block is not None else []
+    count = len(owners)
+    body = block.body if block is not None else None
+    last: Lease | None = None
+    slots: list[int] = []
+    for slot, attempt in named.items():
+        lease = owners[slot] if slot < count else None
+        if lease is None or (body is not None and not same_attempt(attempt, body.items[slot].attempts + 1)):
+            raise NotLeased(format_id(block_id, slot, attempt))
+        if lease is not last:
+            slots = found.setdefault(lease, [])
+            last = lease
+        slots.append(slot)
+    return found
 
 
 _HANDLERS: dict[type[Request], Callable[[Turn, Any], Any]] = {
