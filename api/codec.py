@@ -29,6 +29,7 @@ def descriptor_of(name: str) -> Descriptor:
 
 
 _CONSTANT = "body is invalid"
+_MAX_DETAILS = 400
 _decode_any = msgspec.json.Decoder().decode
 
 
@@ -43,7 +44,7 @@ def json_reader(request: type[wire.Request]) -> Callable[[bytes], Any]:
         except msgspec.ValidationError as error:
             return _read_again(body, decode, descriptor, error)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ContentError(_CONSTANT, f"it is not JSON: {error}") from None
+            raise ContentError(_CONSTANT, f"it is not JSON: {_short(error)}") from None
         except RecursionError:
             raise ContentError(_CONSTANT, "it is nested too deeply") from None
 
@@ -57,12 +58,18 @@ def _read_again(
     try:
         value = _decode_any(body)
         if not _rename(value, descriptor):
-            raise ContentError(_CONSTANT, str(first))
+            raise ContentError(_CONSTANT, _short(first))
         return decode(wire.encode(value))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ContentError(_CONSTANT, str(error)) from None
+        raise ContentError(_CONSTANT, _short(error)) from None
     except RecursionError:
         raise ContentError(_CONSTANT, "it is nested too deeply") from None
+
+
+def _short(error: Exception) -> str:
+    """What is wrong, without giving a long name in the body back at full length."""
+    text = str(error)
+    return text if len(text) <= _MAX_DETAILS else f"{text[:_MAX_DETAILS]}…"
 
 
 def _rename(value: Any, descriptor: Descriptor) -> bool:

@@ -21,6 +21,7 @@ from api.calls import failure
 from api.forms import PLAIN, Form
 from api.hall import Hall
 from api.heads import MAX_HEAD_BYTES, Head, Heads
+from api.metrics import UNKNOWN_CALL
 from querator.errors import Overloaded, QueratorError, Stopping, TimedOut
 
 _END_OF_HEAD = b"\r\n\r\n"
@@ -232,7 +233,7 @@ class Connection(asyncio.Protocol):
         keep_alive = head.keep_alive and not self._hall.stopping
         self._state = State.IDLE
         self._transport.write(self._hall.response(code, body, head.form, keep_alive))
-        self._hall.observe(head.call, code, self._started_s)
+        self._hall.observe(head.call.name, code, self._started_s)
         self._since_s = monotonic()
         if not keep_alive:
             self._close()
@@ -241,7 +242,7 @@ class Connection(asyncio.Protocol):
         """Say why, and close. Only while no answer is under way."""
         failed = failure(error, form, "")
         self._transport.write(self._hall.response(failed.code, failed.body, form, keep_alive=False))
-        self._hall.observe(None, failed.code, monotonic())
+        self._hall.observe(UNKNOWN_CALL, failed.code, monotonic())
         self._close()
 
     def _close(self) -> None:

@@ -14,6 +14,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from api.calls import Call, failure
 from api.forms import JSON, PLAIN, Form, choose_form, error_form
 from api.hall import NOSNIFF, REASONS, SERVER, Hall, Handed
+from api.metrics import PAGE, UNKNOWN_CALL
 from api.openapi import make_document
 from querator import wire
 from querator.errors import ContentError, InternalError, InvalidRequest, NoSuchMethod, QueratorError, Stopping, TimedOut
@@ -107,10 +108,16 @@ class FullDoor:
         finally:
             if connection is not None:
                 connection.handed_answer()
-        self.hall.observe(call, response.status, started_s)
+        if request.transport is not None:  # or else the caller has gone, and nothing was answered
+            self.hall.observe(self._label(request, call), response.status, started_s)
         if self.hall.stopping:
             response.force_close()
         return response
+
+    def _label(self, request: web.BaseRequest, call: Call | None) -> str:
+        if call is not None:
+            return call.name
+        return PAGE if request.path in self._pages else UNKNOWN_CALL
 
     async def _respond(self, request: web.BaseRequest, call: Call | None, connection: Handed | None) -> web.Response:
         form = error_form(request.headers.get("Accept", ""))

@@ -12,7 +12,7 @@ import structlog
 
 from api.calls import Call
 from api.forms import Form
-from api.metrics import UNKNOWN_CALL, Metrics
+from api.metrics import Metrics
 from cluster.router import Router
 from querator.errors import InternalError, QueratorError, Stopping
 from querator.limits import Limits
@@ -95,9 +95,8 @@ class Hall:
         """Set the date of the answers; called about once a second."""
         self._date = formatdate(self.router.clock.now_ms() / 1000, usegmt=True).encode()
 
-    def observe(self, call: Call | None, code: int, started_s: float) -> None:
-        """Count an answer, through whichever door it went."""
-        name = UNKNOWN_CALL if call is None else call.name
+    def observe(self, name: str, code: int, started_s: float) -> None:
+        """Count an answer to a call, through whichever door it went."""
         seconds = monotonic() - started_s
         self.metrics.calls[name].observe(code, seconds)
         if self._log_requests:

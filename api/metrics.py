@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from querator.queues import QueueStats
 
+PAGE = "page"  # what is asked with GET
 UNKNOWN_CALL = "unknown"  # paths that nobody knows share one label, so that callers cannot make labels
 OTHER_QUEUES = "~other"  # no queue can have this name
 MAX_QUEUES = 1000  # with a label of their own
@@ -45,7 +46,7 @@ class CallMetrics:
 
 class Metrics:
     def __init__(self, call_names: Iterable[str]) -> None:
-        self.calls: Mapping[str, CallMetrics] = {name: CallMetrics() for name in (*call_names, UNKNOWN_CALL)}
+        self.calls: Mapping[str, CallMetrics] = {name: CallMetrics() for name in (*call_names, PAGE, UNKNOWN_CALL)}
 
     def render(self, *, connections: int, queues: Sequence[QueueStats]) -> bytes:
         """The text that Prometheus reads."""
@@ -68,9 +69,7 @@ class _Snapshot(Collector):
 
     def _collect_calls(self) -> Iterator[Metric]:
         requests = CounterMetricFamily("querator_requests", "Answered requests", labels=["call", "code"])
-        seconds = HistogramMetricFamily(
-            "querator_request_seconds", "From the whole request to its answer", labels=["call"]
-        )
+        seconds = HistogramMetricFamily("querator_request_seconds", "From a request to its answer", labels=["call"])
         for name, call in self._calls.items():
             if not call.codes:
                 continue

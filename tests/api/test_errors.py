@@ -90,6 +90,13 @@ async def test_unknown_fields_are_refused(api: Api, name: str) -> None:
     check(await api.call(name, queu_name="mail"), 455, "body is invalid", "`queu_name`")
 
 
+async def test_long_names_are_not_given_back(api: Api) -> None:
+    """An error is short, whatever was sent."""
+    answered = await api.call("queue.produce", **{"x" * 100_000: 1})
+    check(answered, 455, "body is invalid", "`xxx")
+    assert len(answered.body) < 1000
+
+
 @pytest.mark.parametrize("field", ["priority", "key", "unique_id", "metadata"])
 async def test_fields_of_later_versions_are_unknown(api: Api, field: str) -> None:
     """What this version cannot do is refused, not ignored."""

@@ -55,6 +55,7 @@ async def test_metrics_count_calls_and_items(api: Api) -> None:
     await api.call("queue.complete", queue_name="mail")
     await api.send("/v1/made-up-1", b"")
     await api.send("/v1/made-up-2", b"")
+    await get(api, "/")
     text = (await get(api, "/metrics")).body.decode()
     samples = {
         (sample.name, *sorted(sample.labels.values())): sample.value
@@ -64,6 +65,7 @@ async def test_metrics_count_calls_and_items(api: Api) -> None:
     assert samples["querator_requests_total", "200", "queue.produce"] == 1
     assert samples["querator_requests_total", "400", "queue.complete"] == 1
     assert samples["querator_requests_total", "501", "unknown"] == 2
+    assert samples["querator_requests_total", "200", "page"] == 1
     assert samples["querator_request_seconds_count", "queue.reserve"] == 1
     assert samples["querator_request_seconds_bucket", "+Inf", "queue.reserve"] == 1
     gauges = {
