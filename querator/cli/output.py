@@ -50,11 +50,20 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: 
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, header_style="bold cyan")
+    table = Table(
+        title=title or None,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        header_style="bold cyan",
+        pad_edge=False,
+        collapse_padding=True,
+    )
     shown = [list(row) for row in rows]
     for place, column in enumerate(columns):
         is_number = bool(shown) and all(isinstance(row[place], int | float) for row in shown)
-        table.add_column(column, justify="right" if is_number else "left", overflow="fold")
+        # Only the last column, which holds the payload where there is one, gives way on a narrow terminal.
+        is_last = place == len(columns) - 1
+        table.add_column(column, justify="right" if is_number else "left", overflow="fold", no_wrap=not is_last)
     for row in shown:
         # As text, so that no name or payload is read as markup.
         table.add_row(*(Text(f"{cell:,}" if _is_count(cell) else str(cell)) for cell in row))

@@ -15,7 +15,7 @@ from querator.durations import parse_duration
 if TYPE_CHECKING:
     from querator.client import Client
 
-_COLUMNS = ("partition", "state", "ready", "leased", "scheduled", "age", "leased age", "failures", "backend")
+COLUMNS = ("partition", "state", "ready", "leased", "scheduled", "age", "leased age", "failures")
 
 
 @click.command(epilog=examples("querator stats mail", "querator stats mail --watch --interval 500ms"))
@@ -47,7 +47,7 @@ async def _watch_live(client: Client, queue_name: str, interval_s: float) -> Non
     with Live(screen=True, auto_refresh=False) as live:
         while True:
             answer = await client.stats(queue_name)
-            live.update(make_table(_COLUMNS, _rows(answer), _title(answer)), refresh=True)
+            live.update(make_table(COLUMNS, _rows(answer), _title(answer)), refresh=True)
             await asyncio.sleep(interval_s)
 
 
@@ -55,7 +55,7 @@ def _write(session: Session, answer: wire.StatsAnswer) -> None:
     if session.is_json:
         write_json(answer)
     else:
-        write_rows(_COLUMNS, _rows(answer), _title(answer))
+        write_rows(COLUMNS, _rows(answer), _title(answer))
 
 
 def _title(answer: wire.StatsAnswer) -> str:
@@ -79,7 +79,6 @@ def _rows(answer: wire.StatsAnswer) -> list[tuple[object, ...]]:
             show_age(one.average_age),
             show_age(one.average_leased_age),
             one.failures,
-            one.backend or "-",
         )
         for one in sorted(partitions, key=lambda one: one.partition)
     ]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -139,6 +142,18 @@ async def test_a_restart_is_survived(server: Server, client: Client) -> None:
     await server.start()
     async with Client(dead, server.url, timeout="60s") as survivor:
         assert (await survivor.reserve("mail"))[0].text == "kept"
+
+
+async def test_the_guides_first_steps_work(server: Server) -> None:
+    """The first program of the guide runs as it stands there, but for the address."""
+    guide = (Path(__file__).resolve().parents[2] / "docs/guides/client.md").read_text()
+    found = re.search(r"## First steps\n\n```python\n(.*?)```", guide, re.DOTALL)
+    assert found is not None
+    program = found[1].replace("http://127.0.0.1:2319", server.url)
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=PIPE)
+    async with asyncio.timeout(60):
+        out, _ = await process.communicate()
+    assert (process.returncode, out) == (0, b"hello\n")
 
 
 async def test_a_program_without_asyncio(server: Server) -> None:

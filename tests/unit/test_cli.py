@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from querator import errors
 from querator.cli import main
 from querator.cli.output import item_document, make_table, show_payload
 from querator.cli.root import root
+from querator.cli.stats import COLUMNS as STATS_COLUMNS
 from querator.client_items import ReservedItem
 from querator.durations import to_instant
 from tests.unit.client_double import OK, ServerDouble, produced, serve_double
@@ -256,13 +258,13 @@ def test_retry_and_renew_say_what_they_did(double: ServerDouble, capsys: pytest.
 
 def test_stats_show_partitions_in_order(double: ServerDouble, capsys: pytest.CaptureFixture[str]) -> None:
     """The partitions of all logical queues are one table; zero ages are shown as such."""
-    partitions = [{"partition": 1, "total": 5, "total_leased": 2, "state": "available", "backend": "local-0"}, {}]
+    partitions = [{"partition": 1, "total": 5, "total_leased": 2, "state": "available"}, {}]
     double.on("queue.stats", lambda _: {"queue_name": "mail", "logicalQueues": [{"partitions": partitions}]})
     assert main(["stats", "mail"]) == 0
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert rows[1:] == [
-        ["0", "-", "0", "0", "0", "0s", "0s", "0", "-"],
-        ["1", "available", "3", "2", "0", "0s", "0s", "0", "local-0"],
+        ["0", "-", "0", "0", "0", "0s", "0s", "0"],
+        ["1", "available", "3", "2", "0", "0s", "0s", "0"],
     ]
 
 
@@ -310,6 +312,17 @@ def test_payloads_cannot_break_a_table() -> None:
     assert show_payload(b"x" * 100) == "x" * 60 + "…"
     cell = make_table(["payload"], [["[bold]x[/bold]"]]).columns[0]._cells[0]
     assert str(cell) == "[bold]x[/bold]"
+
+
+def test_a_table_fits_a_usual_terminal() -> None:
+    """The widest table with counts in it keeps to 80 columns, so that no line is folded."""
+    row = (1000, "available", 10_000_000, 100_000, 100_000, "59m59.9s", "59m59.9s", 0)
+    console = Console(width=80, file=io.StringIO())
+    console.print(make_table(STATS_COLUMNS, [row]))
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    assert "10,000,000" in file.getvalue()
+    assert "59m59.9s" in file.getvalue()
 
 
 def test_item_documents_keep_bytes_that_are_no_text() -> None:
