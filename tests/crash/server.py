@@ -16,6 +16,7 @@ import aiohttp
 
 PATIENCE_S = 60  # for a start or a stop, on a machine that others use too
 _PAUSE_S = 0.005  # between two questions whether the server is there
+_HEALTH_TIMEOUT = aiohttp.ClientTimeout(total=5)
 
 
 class Server:
@@ -27,6 +28,7 @@ class Server:
         self.up = asyncio.Event()
         self.url = ""
         self._session = session
+        self._health = "never asked"
         self._process: asyncio.subprocess.Process | None = None
 
     async def launch(self) -> None:
@@ -41,18 +43,23 @@ class Server:
 
     async def start(self) -> None:
         await self.launch()
-        async with asyncio.timeout(PATIENCE_S):
-            while not await self._is_healthy():
-                await asyncio.sleep(_PAUSE_S)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while not await self._is_healthy():
+                    await asyncio.sleep(_PAUSE_S)
+        except TimeoutError:
+            raise AssertionError(f"no health within {PATIENCE_S} s: {self._health}\n{self._last_words()}") from None
         self.up.set()
 
     async def _is_healthy(self) -> bool:
         process = self.process
         assert process.returncode is None, f"the server ended with {process.returncode}:\n{self._last_words()}"
         try:
-            async with self._session.get(f"{self.url}/health") as answer:
-                return answer.status == 200 and json.loads(await answer.read())["status"] == "pass"
-        except aiohttp.ClientConnectionError:
+            async with self._session.get(f"{self.url}/health", timeout=_HEALTH_TIMEOUT) as answer:
+                self._health = await answer.text()
+                return answer.status == 200 and json.loads(self._health)["status"] == "pass"
+        except (aiohttp.ClientConnectionError, TimeoutError) as error:
+            self._health = repr(error)
             return False
 
     @property
