@@ -122,7 +122,12 @@ def _too_early(_: History, life: Life) -> Iterator[Violation]:
             yield _violation("too early", life, delivery)
     for retry in life.retries("ok"):
         following = next((each for each in life.deliveries if each.rank > retry.rank), None)
-        if following and following.granted_at_ms < retry.claim.retry_at_ms - CLOCK_TOLERANCE_MS:
+        # An item that died of the retry is in the dead queue at once.
+        if (
+            following
+            and following.stage == retry.stage
+            and following.granted_at_ms < retry.claim.retry_at_ms - CLOCK_TOLERANCE_MS
+        ):
             yield _violation("too early", life, retry, following)
 
 

@@ -360,6 +360,16 @@ class TestContents:
         story.complete(("a", 2))
         assert kinds(story) == {"too early"}
 
+    def test_a_last_attempt_that_is_given_back_for_later_is_dead_at_once(self) -> None:
+        """A retry_at does not hold up the way to the dead queue."""
+        story = Story(max_attempts=1, dead_queue="dead")
+        story.produce("a")
+        story.reserve("a")
+        story.retry("a", in_ms=500)
+        story.reserve("a", queue="dead")
+        story.complete("a", queue="dead")
+        assert kinds(story) == set()
+
     def test_a_tag_that_was_used_twice(self) -> None:
         """A history in which a tag means two items proves nothing, and says so."""
         story = Story()
