@@ -11,7 +11,7 @@ import structlog
 
 from cluster.catalog import Catalog
 from querator.clock import Clock
-from querator.errors import NoSuchQueue, RetryRequest
+from querator.errors import NoSuchQueue, RequestFailed, RetryRequest
 from querator.limits import Limits
 from querator.logical_queue import LogicalQueue
 from querator.partition import PartitionState
@@ -43,6 +43,10 @@ class Host:
 
     async def open(self, queue: Queue) -> None:
         """Become the owner of a queue's partitions, under epochs that no earlier owner had."""
+        for place in queue.partitions:
+            if place.backend not in self.backends:
+                details = f"'{queue.name}' has a partition on '{place.backend}', which is not in the configuration"
+                raise RequestFailed("backend is missing", details)
         partitions = tuple(msgspec.structs.replace(place, epoch=place.epoch + 1) for place in queue.partitions)
         queue = msgspec.structs.replace(queue, partitions=partitions)
         await self.catalog.replace(queue)

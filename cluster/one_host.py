@@ -46,11 +46,17 @@ class OneHostCoordinator:
     async def transact(
         self, *, expected: Mapping[str, int], puts: Mapping[str, bytes], deletes: Sequence[str] = ()
     ) -> int | None:
+        try:
+            return await asyncio.shield(self._in_turn(expected, puts, deletes))
+        except sqlite3.Error as error:
+            raise CoordinationError(str(error)) from error
+
+    async def _in_turn(
+        self, expected: Mapping[str, int], puts: Mapping[str, bytes], deletes: Sequence[str]
+    ) -> int | None:
+        """Shielded together with its lock: a caller that is cancelled must not let the next one in halfway."""
         async with self._writing:
-            try:
-                return await asyncio.shield(self._transact(expected, puts, deletes))
-            except sqlite3.Error as error:
-                raise CoordinationError(str(error)) from error
+            return await self._transact(expected, puts, deletes)
 
     async def _transact(
         self, expected: Mapping[str, int], puts: Mapping[str, bytes], deletes: Sequence[str]

@@ -116,12 +116,21 @@ class Router:
             for other in self._host.catalog.all():
                 if other.settings.dead_queue == queue_name:
                     raise Conflict("queue is in use", f"it is the dead queue of '{other.name}'")
-            if not force and (count := self._count(queue_name)):
-                raise Conflict("queue is not empty", f"'{queue_name}' holds {count} items; use force to delete them")
+            if not force:
+                await self._check_empty(queue_name)
             await self._host.catalog.delete(queue)
             await self._host.shut(queue_name)
             await self._host.bury_doomed()
             _log.info("queue deleted", queue=queue_name)
+
+    async def _check_empty(self, queue_name: str) -> None:
+        """From here on the queue takes nothing, unless it turns out that it is not empty."""
+        logical_queues = self._host.logical_queues(queue_name)
+        await asyncio.gather(*(logical_queue.freeze() for logical_queue in logical_queues))
+        if count := self._count(queue_name):
+            for logical_queue in logical_queues:
+                logical_queue.thaw()
+            raise Conflict("queue is not empty", f"'{queue_name}' holds {count} items; use force to delete them")
 
     def _count(self, queue_name: str) -> int:
         return sum(

@@ -101,7 +101,12 @@ class ManualClock:
 async def sleep_ms(clock: Clock, delay_ms: int) -> None:
     """Wait by this clock."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    timer = clock.call_at(clock.now_ms() + delay_ms, lambda: done.done() or done.set_result(None))
+
+    def ring() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    timer = clock.call_at(clock.now_ms() + delay_ms, ring)
     try:
         await done
     finally:

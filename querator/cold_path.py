@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import TypeVar
 
 from querator import bits, records
-from querator.blocks import Block, read_block
-from querator.errors import InvalidRequest
+from querator.blocks import Block, read_block, ready_at_ms
+from querator.errors import InvalidRequest, PartitionFailing
 from querator.inspection import ItemView
 from querator.items import NEVER_MS, Item, decode_item, format_id, parse_id
 from querator.logical_queue import LogicalQueue
 from querator.member import Member
 from querator.requests import Change
 from querator.turn import Later, Turn
-from querator.waist import MAX_BLOCK_ID, StoredBlock
+from querator.waist import MAX_BLOCK_ID, StorageError, StoredBlock
 
 _BLOCKS_PER_READ = 16
 _CLEARED_AT_ONCE = 256  # blocks, leases
@@ -31,7 +32,8 @@ async def list_items(logical_queue: LogicalQueue, partition: int, pivot: str, li
     start = first.block_id if first else 0
     views: list[ItemView] = []
     while len(views) < limit:
-        page = await member.state.stored.scan_blocks(start, MAX_BLOCK_ID, _BLOCKS_PER_READ)
+        with _failing(logical_queue, partition):
+            page = await member.state.stored.scan_blocks(start, MAX_BLOCK_ID, _BLOCKS_PER_READ)
         if not page:
             break
         for stored in page:
@@ -80,7 +82,9 @@ async def list_scheduled(logical_queue: LogicalQueue, partition: int, pivot: str
     start, stop = records.all_of(records.SCHEDULED)
     if pivot:
         start = _scheduled_key(pivot)
-    page = await logical_queue.member(partition).state.stored.scan(start, stop, limit)
+    member = logical_queue.member(partition)
+    with _failing(logical_queue, partition):
+        page = await member.state.stored.scan(start, stop, limit)
     return [_scheduled_view(key, decode_item(value)) for key, value in page]
 
 
@@ -103,13 +107,20 @@ def _scheduled_key(pivot: str) -> bytes:
 
 async def import_items(logical_queue: LogicalQueue, partition: int, items: list[Item]) -> list[ItemView]:
     """Add items with the history that they bring along."""
-    runs = await change(logical_queue, partition, lambda turn: turn.write(items))
-    now_ms = logical_queue.clock.now_ms()
-    return [
-        ItemView(id=item_id, item=item, created_at_ms=item.created_at or now_ms, expire_at_ms=_instant(item.expire_at))
-        for run in runs
-        for item_id, item in zip(run.ids(), run.items, strict=True)
-    ]
+
+    def plan(turn: Turn) -> list[ItemView]:
+        return [
+            ItemView(
+                id=item_id,
+                item=item,
+                created_at_ms=item.created_at or ready_at_ms(run.block_id),
+                expire_at_ms=_instant(item.expire_at or turn.expire_at_ms),
+            )
+            for run in turn.write(items)
+            for item_id, item in zip(run.ids(), run.items, strict=True)
+        ]
+
+    return await change(logical_queue, partition, plan)
 
 
 async def delete_items(logical_queue: LogicalQueue, partition: int, ids: Sequence[str]) -> None:
@@ -120,7 +131,8 @@ async def delete_items(logical_queue: LogicalQueue, partition: int, ids: Sequenc
         place = parse_id(item_id)
         slots.setdefault(place.block_id, {})[place.slot] = item_id
     async with member.rare:
-        visited = await _visit(member, slots)
+        with _failing(logical_queue, partition):
+            visited = await _visit(member, slots)
 
         def plan(turn: Turn) -> None:
             doomed = [_doomed(turn, visited, block_id, named) for block_id, named in slots.items()]
@@ -162,12 +174,19 @@ async def clear(logical_queue: LogicalQueue, *, items: bool, scheduled: bool, de
     """Remove what is there now: ready items, scheduled ones, and with ``destructive`` also leased ones."""
     for member in logical_queue.members.values():
         async with member.rare:
-            if scheduled:
-                await _clear_scheduled(logical_queue, member)
-            if items:
-                await _clear_ready(logical_queue, member)
-            if items and destructive:
-                await _clear_leased(logical_queue, member)
+            with _failing(logical_queue, member.number):
+                await _clear(logical_queue, member, items=items, scheduled=scheduled, destructive=destructive)
+
+
+async def _clear(
+    logical_queue: LogicalQueue, member: Member, *, items: bool, scheduled: bool, destructive: bool
+) -> None:
+    if scheduled:
+        await _clear_scheduled(logical_queue, member)
+    if items:
+        await _clear_ready(logical_queue, member)
+    if items and destructive:
+        await _clear_leased(logical_queue, member)
 
 
 async def _clear_ready(logical_queue: LogicalQueue, member: Member) -> None:
@@ -188,10 +207,13 @@ async def _clear_ready(logical_queue: LogicalQueue, member: Member) -> None:
 
 
 async def _clear_leased(logical_queue: LogicalQueue, member: Member) -> None:
+    last_sequence = member.state.summary.sequence
+
     def plan(turn: Turn) -> bool:
-        leases = list(islice(turn.state.leases, _CLEARED_AT_ONCE))
+        granted_before = (lease for lease in turn.state.leases if lease.id <= last_sequence)
+        leases = list(islice(granted_before, _CLEARED_AT_ONCE))
         for lease in leases:
-            turn.remove_leased(lease, lease.without(turn.freed(lease)))
+            turn.remove_leased(lease)
         return bool(leases)
 
     while await change(logical_queue, member.number, plan):
@@ -216,6 +238,15 @@ async def reload(logical_queue: LogicalQueue) -> None:
     for member in logical_queue.members.values():
         async with member.rare:
             await logical_queue.rebuild(member)
+
+
+@contextmanager
+def _failing(logical_queue: LogicalQueue, partition: int) -> Iterator[None]:
+    """What callers are told when storage cannot be read."""
+    try:
+        yield
+    except StorageError as error:
+        raise PartitionFailing(logical_queue.queue.name, partition) from error
 
 
 async def change(logical_queue: LogicalQueue, partition: int, plan: Callable[[Turn], T]) -> T:

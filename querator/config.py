@@ -12,6 +12,7 @@ import yaml
 
 from querator.durations import parse_duration
 from querator.errors import InvalidRequest
+from querator.items import MAX_SLOTS
 from querator.limits import Limits
 from querator.queues import QueueSettings, RetryPolicy
 
@@ -133,12 +134,17 @@ def _read(path: Path) -> dict[str, Any]:
 def _set(data: dict[str, Any], option: str, value: Any) -> None:
     *parents, name = option.split(".")
     for parent in parents:
-        data = data.setdefault(parent, {})
+        if data.get(parent) is None:
+            data[parent] = {}
+        data = data[parent]
+        if not isinstance(data, dict):
+            raise InvalidRequest(f"{parent} is invalid", "it must be a mapping of options")
     data[name] = value
 
 
 def _check(config: Config) -> None:
     config.addresses()
+    _check_limits(config.limits)
     names = [backend.name for backend in config.storage]
     if not names:
         raise InvalidRequest("storage is invalid", "at least one backend is needed")
@@ -152,6 +158,14 @@ def _check(config: Config) -> None:
             queue.settings()
         except ValueError as error:
             raise InvalidRequest(f"queues[{index}] is invalid", str(error)) from None
+
+
+def _check_limits(limits: Limits) -> None:
+    for field in Limits.__struct_fields__:
+        if getattr(limits, field) < 1:
+            raise InvalidRequest(f"limits.{field} is invalid", "it must be at least 1")
+    if limits.block_items > MAX_SLOTS:
+        raise InvalidRequest("limits.block_items is invalid", f"it must be at most {MAX_SLOTS}")
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -8,7 +8,8 @@ import os
 import random
 import signal
 import sys
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import IO
 
@@ -23,22 +24,25 @@ from cluster.one_host import OneHostCoordinator
 from cluster.router import Router
 from querator.clock import SystemClock
 from querator.config import Config, LogConfig
-from querator.errors import QueratorError, RequestFailed
+from querator.errors import InvalidRequest, QueratorError, RequestFailed
 from querator.version import VERSION
 from querator.waist import Backend, StorageError
 from storage.drivers import open_backend
 
 _log = structlog.get_logger(__name__)
 
+_FIXED = ("listen", "data_dir", "storage", "limits")  # options that need a restart
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 class Instance:
     """One running server: `start`, then `stop`. What was begun is undone in the reverse order."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, read_again: Callable[[], Config] | None = None) -> None:
         self._config = config
+        self._read_again = read_again
         self._started = AsyncExitStack()
+        self._router: Router
 
     async def start(self) -> list[tuple[str, int]]:
         """Returns the addresses it listens on."""
@@ -64,11 +68,14 @@ class Instance:
         )
         self._started.push_async_callback(host.close)
         await host.start()
-        router = Router(host, config.limits)
-        for declared in config.queues:
-            if host.catalog.find(declared.queue_name) is None:
-                await router.create_queue(declared.settings())
-        server = Server(router=router, limits=config.limits)
+        self._router = Router(host, config.limits)
+        await self._create_queues(config)
+        server = Server(
+            router=self._router,
+            limits=config.limits,
+            reload_config=self.reload,
+            log_requests=config.log.level == "debug",
+        )
         self._started.push_async_callback(server.stop)
         return await server.start(config.addresses())
 
@@ -81,6 +88,30 @@ class Instance:
             self._started.push_async_callback(backend.close)
             backends[each.name] = backend
         return backends
+
+    async def _create_queues(self, config: Config) -> list[str]:
+        """Make the queues that are declared and not there; returns their names."""
+        there = {queue.name for queue in await self._router.list_queues("", sys.maxsize, "")}
+        missing = [declared for declared in config.queues if declared.queue_name not in there]
+        for declared in missing:
+            await self._router.create_queue(declared.settings())
+        return [declared.queue_name for declared in missing]
+
+    async def reload(self) -> list[str]:
+        """Read the configuration again; returns what changed. What needs a restart is refused: then nothing changes."""
+        if self._read_again is None:
+            raise RequestFailed("configuration cannot be reloaded", "it was not read from anywhere")
+        config = self._read_again()
+        fixed = [option for option in _FIXED if getattr(config, option) != getattr(self._config, option)]
+        if fixed:
+            raise InvalidRequest("configuration cannot be changed while running", f"restart to change {', '.join(fixed)}")
+        changes = [f"queue '{name}' was created" for name in await self._create_queues(config)]
+        if config.log != self._config.log:
+            set_up_logging(config.log)
+            changes.append(f"log is {config.log.format} from {config.log.level} on")
+        self._config = config
+        _log.info("configuration reloaded", changes=changes)
+        return changes
 
     async def stop(self) -> None:
         """Answer what waits, finish what runs, make everything durable. May be called twice."""
@@ -102,18 +133,19 @@ def _lock(data_dir: Path) -> IO[bytes]:
     return file
 
 
-def serve(config: Config) -> int:
-    """Run until SIGINT or SIGTERM; returns the exit code."""
+def serve(read: Callable[[], Config]) -> int:
+    """Run until SIGINT or SIGTERM; SIGHUP reads the configuration again. Returns the exit code."""
+    config = read()
     set_up_logging(config.log)
-    return uvloop.run(_serve(config))
+    return uvloop.run(_serve(config, read))
 
 
-async def _serve(config: Config) -> int:
+async def _serve(config: Config, read_again: Callable[[], Config]) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    instance = Instance(config)
+    instance = Instance(config, read_again)
     try:
         addresses = await instance.start()
     except (QueratorError, StorageError, CoordinationError, OSError) as error:
@@ -121,12 +153,20 @@ async def _serve(config: Config) -> int:
         return 1
     for host, port in addresses:
         _log.info("listening", url=f"http://{f'[{host}]' if ':' in host else host}:{port}", version=VERSION)
-    with suppress(asyncio.CancelledError):
-        await stop.wait()
+    reloads: set[asyncio.Task[None]] = set()
+    loop.add_signal_handler(signal.SIGHUP, lambda: reloads.add(loop.create_task(_reload(instance))))
+    await stop.wait()
     _log.info("stopping")
     await instance.stop()
     _log.info("stopped")
     return 0
+
+
+async def _reload(instance: Instance) -> None:
+    try:
+        await instance.reload()
+    except QueratorError as error:
+        _log.error("configuration was not reloaded", reason=error.message)
 
 
 def set_up_logging(config: LogConfig) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import msgspec
@@ -13,7 +14,8 @@ NEVER_MS = 2**62  # the expire deadline of an item that does not expire
 MAX_SLOTS = 1 << 12  # of a block
 _MAX_ATTEMPT = 0xFFFF  # as far as an id tells; attempts above look alike
 
-_ID_WIDTH = 16 + 3 + 4  # block id, slot, attempt; in hexadecimal, so that the order of text is the order of places
+# Block id, slot, attempt; in hexadecimal of fixed width, so that the order of text is the order of places.
+_ID = re.compile(r"[0-7][0-9a-f]{15}[0-9a-f]{3}[0-9a-f]{4}", re.ASCII)
 
 
 class Origin(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -83,12 +85,9 @@ def format_ids(block_id: int, start: int, items: list[Item]) -> list[str]:
 
 
 def parse_id(item_id: str) -> Place:
-    try:
-        if len(item_id) != _ID_WIDTH:
-            raise ValueError
-        return Place(int(item_id[:16], 16), int(item_id[16:19], 16), int(item_id[19:], 16))
-    except ValueError:
-        raise InvalidRequest("id is invalid", f"'{item_id[:64]}' is not the id of an item") from None
+    if _ID.fullmatch(item_id) is None:
+        raise InvalidRequest("id is invalid", f"'{item_id[:64]}' is not the id of an item")
+    return Place(int(item_id[:16], 16), int(item_id[16:19], 16), int(item_id[19:], 16))
 
 
 def parse_ids(ids: list[str]) -> dict[int, dict[int, int]]:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from querator.items import NEVER_MS
 
+_SPARE = 1000  # dead entries that the heap may hold anyway
+
 
 class Lease:
     __slots__ = ("client_id", "deadline_ms", "id", "slots")
@@ -44,13 +46,13 @@ class Leases:
 
     def remove(self, lease: Lease) -> None:
         del self._by_id[lease.id]
-        if len(self._deadlines) > 2 * len(self._by_id) + 1000:
-            self._rebuild()
+        self._tidy()
 
     def renew(self, lease: Lease, deadline_ms: int) -> None:
         if deadline_ms != lease.deadline_ms:  # else it would be in the heap twice
             lease.deadline_ms = deadline_ms
             heapq.heappush(self._deadlines, (deadline_ms, lease.id))
+            self._tidy()
 
     def next_deadline_ms(self) -> int:
         """The earliest deadline, or NEVER_MS."""
@@ -65,13 +67,16 @@ class Leases:
 
     def due(self, now_ms: int, limit: int) -> list[Lease]:
         """Up to ``limit`` leases whose deadline has passed, earliest first."""
-        due: list[Lease] = []
+        due: dict[int, Lease] = {}  # a lease that was renewed to and fro is in the heap twice
         while len(due) < limit and self.next_deadline_ms() <= now_ms:
-            due.append(self._by_id[heapq.heappop(self._deadlines)[1]])
-        for lease in due:
+            lease_id = heapq.heappop(self._deadlines)[1]
+            due[lease_id] = self._by_id[lease_id]
+        for lease in due.values():
             heapq.heappush(self._deadlines, (lease.deadline_ms, lease.id))
-        return due
+        return list(due.values())
 
-    def _rebuild(self) -> None:
-        self._deadlines = [(lease.deadline_ms, lease.id) for lease in self._by_id.values()]
-        heapq.heapify(self._deadlines)
+    def _tidy(self) -> None:
+        """Keep the heap in proportion to what is alive."""
+        if len(self._deadlines) > 2 * len(self._by_id) + _SPARE:
+            self._deadlines = [(lease.deadline_ms, lease.id) for lease in self._by_id.values()]
+            heapq.heapify(self._deadlines)

@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import structlog
@@ -17,6 +18,7 @@ import structlog
 from querator.clock import Clock, Timer, sleep_ms
 from querator.distribution import emptiest_first, share
 from querator.errors import (
+    InternalError,
     InvalidRequest,
     Overloaded,
     PartitionFailing,
@@ -50,6 +52,7 @@ _log = structlog.get_logger(__name__)
 
 _REOPEN_FIRST_MS = 50
 _REOPEN_LAST_MS = 5_000
+_LOOKED_AT_PER_MS = 500  # waiting requests
 
 T = TypeVar("T")
 
@@ -74,7 +77,8 @@ class LogicalQueue:
         self._timer: Timer | None = None
         self._timer_at_ms = NEVER_MS
         self._tasks: set[asyncio.Task[None]] = set()
-        self._closing = False
+        self._turned = asyncio.Event()  # set after each turn
+        self._refusal: QueratorError | None = None  # what new requests are told, while none are taken
         self._closed = False
 
     # Lifecycle.
@@ -95,32 +99,40 @@ class LogicalQueue:
             self._fail(member, error, rebuild=True)
         else:
             member.status = Status.AVAILABLE
+            self.progress.set()
 
     async def close(self) -> None:
-        """Answer what waits, finish what runs, let go."""
-        self._closing = True
-        _refuse(list(self._reserves), Stopping())
+        """Answer what waits, finish what runs as long as the grace lasts, let go."""
+        self._refusal = Stopping()
+        _refuse(self._reserves, self._refusal)
         self._reserves.clear()
-        while not self._closed and (running := self._running()):
-            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.limits.stop_grace_ms / 1000):
+                await self._finish()
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        _refuse(self._waiting(), self._refusal)
         for member in self.members.values():
-            _refuse(member.waiting(), Stopping())
             member.status = Status.UNAVAILABLE
-        _refuse(self._produces, Stopping())
         await asyncio.gather(*(member.state.stored.close() for member in self.members.values()))
 
-    def _running(self) -> list[asyncio.Task[None]]:
-        """The tasks that requests depend on."""
-        available = [member for member in self.members.values() if member.status is Status.AVAILABLE]
-        if any(member.turn or member.inbox for member in available) or (self._produces and available):
-            return list(self._tasks)
-        return []
+    async def _finish(self) -> None:
+        """Wait until all requests are answered that partitions can still take."""
+        while any(member.turn or member.inbox or self._produces for member in self.members.values() if member.works):
+            self._turned.clear()
+            await self._turned.wait()
+
+    async def freeze(self) -> None:
+        """Take no more requests, and finish what runs: what is counted then stays so."""
+        self._refusal = RetryRequest("queue is being deleted", f"'{self.queue.name}' takes no requests now")
+        await self._finish()
+
+    def thaw(self) -> None:
+        self._refusal = None
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run something as long as this logical queue lives."""
@@ -145,7 +157,7 @@ class LogicalQueue:
     ) -> asyncio.Future[Produced]:
         if self.queue.produce_paused:
             raise RetryRequest("queue is paused", f"'{self.queue.name}' takes no items now")
-        if len(self._produces) >= self.limits.waiting_requests:
+        if len(self._produces) >= self.limits.waiting_requests and not self._drop_answered():
             raise Overloaded(f"too many produce requests wait for '{self.queue.name}'")
         future: asyncio.Future[Produced] = self._loop.create_future()
         self._produces.append(Produce(self._deadline(timeout_ms), future, items, scheduled, size))
@@ -189,8 +201,8 @@ class LogicalQueue:
             raise PartitionFailing(self.queue.name, partition)
         if len(member.inbox) >= self.limits.waiting_requests:
             raise Overloaded(f"too many requests wait for partition {partition} of '{self.queue.name}'")
-        if self._closing:
-            raise Stopping
+        if self._refusal is not None:
+            raise self._refusal
         member.inbox.append(request)
         self.wake()
         return future
@@ -207,8 +219,8 @@ class LogicalQueue:
         return member
 
     def _deadline(self, timeout_ms: int) -> int:
-        if self._closing:
-            raise Stopping
+        if self._refusal is not None:
+            raise self._refusal
         deadline_ms = self.clock.now_ms() + timeout_ms
         self._next_deadline_ms = min(self._next_deadline_ms, deadline_ms)
         return deadline_ms
@@ -234,6 +246,7 @@ class LogicalQueue:
             for member in free:
                 self._begin(member, now_ms)
         self._arm(now_ms)
+        self._turned.set()
 
     def _distribute(self, free: list[Member]) -> None:
         """Give the waiting produces and reserves to partitions that are free."""
@@ -261,20 +274,39 @@ class LogicalQueue:
     def _wanted(self) -> Iterator[int]:
         """What the first of the waiting reserves asks for; the caller takes it out before it asks again."""
         while self._reserves:
-            yield next(iter(self._reserves)).batch_size
+            first = next(iter(self._reserves))
+            if first.future.done():
+                del self._reserves[first]
+            else:
+                yield first.batch_size
 
     def _begin(self, member: Member, now_ms: int) -> None:
         """Make a turn of what waits for one partition, and commit it."""
         self._read_what_is_missing(member, now_ms)
         turn = Turn(member.state, self.queue.settings, now_ms, self._rng)
+        try:
+            batch = self._plan(member, turn)
+        except Exception:  # noqa: BLE001 - a defect: nothing of this turn can be trusted, and nobody may wait for it
+            _log.exception("turn failed", queue=self.queue.name, partition=member.number)
+            given = [*member.produces, *(reserve for reserve, _ in member.reserves), *member.inbox, *turn.requests]
+            _refuse(given, InternalError())
+            batch = None
+        member.produces = []
+        member.reserves = []
+        if batch is None:
+            return
+        member.turn = turn
+        self.spawn(self._commit(member, turn, batch))
+
+    def _plan(self, member: Member, turn: Turn) -> Batch | None:
+        """Decide; None if nothing is to be written, and everybody is answered already."""
         for produce in member.produces:
             turn.add(produce)
-        member.produces = []
         if member.inbox:
             self._take_inbox(member, turn)
+        member.abandoned = [lease for lease in member.abandoned if lease.slots]
         for lease in member.abandoned:
             turn.expire(lease)
-        member.abandoned = []
         if turn.has_due():
             turn.add_due()
         if turn.unread:
@@ -282,13 +314,10 @@ class LogicalQueue:
         elif "bodies" not in member.reading:
             member.state.let_go()
         self._park(turn.fill(member.reserves))
-        member.reserves = []
         batch = turn.batch()
         if batch is None:
             turn.answer()
-            return
-        member.turn = turn
-        self.spawn(self._commit(member, turn, batch))
+        return batch
 
     def _take_inbox(self, member: Member, turn: Turn) -> None:
         later: list[Request] = []
@@ -376,6 +405,7 @@ class LogicalQueue:
             else:
                 member.status = Status.AVAILABLE
                 _log.info("partition is available again", queue=self.queue.name, partition=member.number)
+                self.progress.set()
                 self.wake()
                 return
 
@@ -408,6 +438,7 @@ class LogicalQueue:
         _refuse(member.waiting(), PartitionFailing(self.queue.name, member.number))
         member.inbox.clear()
         member.turn = None
+        member.news.set()
 
     # Reading in the background.
 
@@ -415,7 +446,7 @@ class LogicalQueue:
         state = member.state
         if state.wants_to_read_ahead() and "ahead" not in member.reading:
             self._read(member, "ahead", state.read_ahead())
-        if state.next_due_ms <= now_ms and "due" not in member.reading:
+        if state.next_due_ms <= now_ms and not state.due and "due" not in member.reading:
             self._read(member, "due", state.read_due(now_ms))
 
     def _read_bodies(self, member: Member, block_ids: set[int]) -> None:
@@ -462,13 +493,22 @@ class LogicalQueue:
 
     def _time_out(self, now_ms: int) -> None:
         """Answer the requests whose deadline has passed, and find the next deadline."""
-        self._next_deadline_ms = NEVER_MS
-        for request in list(self._waiting()):
+        waiting = list(self._waiting())
+        next_deadline_ms = NEVER_MS
+        for request in waiting:
             if request.deadline_ms > now_ms:
-                self._next_deadline_ms = min(self._next_deadline_ms, request.deadline_ms)
-                continue
-            if not request.future.done():
+                next_deadline_ms = min(next_deadline_ms, request.deadline_ms)
+            elif not request.future.done():
                 request.future.set_exception(TimedOut(_REASONS.get(type(request), "it could not be stored in time")))
+        # Where very many wait, a deadline may be late by a little, so that looking for it stays cheap.
+        self._next_deadline_ms = max(next_deadline_ms, now_ms + len(waiting) // _LOOKED_AT_PER_MS)
+        self._drop_answered()
+
+    def _drop_answered(self) -> bool:
+        """Free the places of produces that nobody waits for any more. Whether there was one."""
+        before = len(self._produces)
+        self._produces = deque(produce for produce in self._produces if not produce.future.done())
+        return len(self._produces) < before
 
     # Sight.
 

@@ -44,6 +44,11 @@ class Member:
         """Whether a turn can begin."""
         return self.turn is None and self.status is Status.AVAILABLE
 
+    @property
+    def works(self) -> bool:
+        """Whether what it was asked will be done, sooner or later."""
+        return self.status is Status.AVAILABLE
+
     def room(self) -> Room:
         return Room(load=self.state.ready, available=self.state.window_items)
 

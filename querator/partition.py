@@ -17,7 +17,7 @@ from querator.leases import Lease, Leases
 from querator.limits import Limits
 from querator.queues import PartitionPlace
 from querator.records import Summary
-from querator.waist import MAX_BLOCK_ID, Partition, Record
+from querator.waist import Partition, Record
 
 _PAGE = 1000
 _READ_BYTES = 2_097_152  # of blocks, by one read
@@ -116,18 +116,19 @@ class PartitionState:
         try:
             last_block_id = self.summary.last_block_id
             limit = self._blocks_per_read()
-            page = await self.stored.scan_blocks(self.window_end + 1, MAX_BLOCK_ID, limit)
+            page = await self.stored.scan_blocks(self.window_end + 1, last_block_id + 1, limit)
             for block_id, data in page:
                 if block_id not in self._dropped_meanwhile:
                     self._take_in(block_id, data)
-            reached = page[-1].id if len(page) == limit else max(last_block_id, page[-1].id if page else 0)
-            self.window_end = max(self.window_end, reached)
+            self.window_end = page[-1].id if len(page) == limit else last_block_id
         finally:
             self._dropped_meanwhile = None
 
     def _blocks_per_read(self) -> int:
-        average = self.summary.block_bytes // max(1, self.summary.blocks)
-        return max(1, min(_PAGE, _READ_BYTES // max(1, average)))
+        blocks = max(1, self.summary.blocks)
+        by_bytes = _READ_BYTES // max(1, self.summary.block_bytes // blocks)
+        by_items = self.limits.window_items // max(1, self.summary.items // blocks)
+        return max(1, min(_PAGE, by_bytes, by_items))
 
     def _take_in(self, block_id: int, data: bytes) -> None:
         block = self.blocks.get(block_id)
@@ -149,12 +150,13 @@ class PartitionState:
                     self._hold(block)
 
     async def read_due(self, now_ms: int) -> None:
-        """Bring the scheduled items that are due into memory, and find out when the next is."""
+        """Bring the scheduled items that are due into memory, and find out when the next is.
+
+        Must not run while some that were read wait for their turn: they would come twice.
+        """
+        assert not self.due, "what was read has had its turn"
         self._scheduled_meanwhile_ms = NEVER_MS
-        start, stop = records.all_of(records.SCHEDULED)
-        if self.due:
-            start = next(reversed(self.due)) + b"\x00"
-        page = await self.stored.scan(start, stop, _DUE_AT_ONCE + 1)
+        page = await self.stored.scan(*records.all_of(records.SCHEDULED), _DUE_AT_ONCE + 1)
         next_due_ms = NEVER_MS
         for key, value in page:
             if records.due_at(key) > now_ms or len(self.due) >= _DUE_AT_ONCE:

@@ -62,11 +62,12 @@ class Turn:
         self.settings = settings
         self.now_ms = now_ms
         self.unread: set[int] = set()  # blocks whose items an expired lease waits for
+        self.expire_at_ms = now_ms + settings.expire_timeout_ms if settings.expire_timeout_ms else NEVER_MS
         self._rng = rng
         self._writer = BlockWriter(
             now_ms=now_ms,
             last_block_id=state.summary.last_block_id,
-            expire_at_ms=now_ms + settings.expire_timeout_ms if settings.expire_timeout_ms else NEVER_MS,
+            expire_at_ms=self.expire_at_ms,
             limits=state.limits,
         )
         self._sequence = state.summary.sequence
@@ -195,7 +196,9 @@ class Turn:
         return unfilled
 
     def _fit(self, block: Block) -> int:
-        """The slots of a block that may be handed out; what must not be, is buried."""
+        """The slots of a block that may be handed out; what must not be, is buried, but not before it is stored."""
+        if block.id not in self.state.blocks:
+            return block.ready & ~block.unfit(self.now_ms, self.settings.max_attempts)
         self._bury_unfit(block)
         return self.unclaimed(block)
 
@@ -238,16 +241,14 @@ class Turn:
                 self._visited[block.id] = block
             self._ended[block.id] = self._ended.get(block.id, 0) | slots
 
-    def remove_leased(self, lease: Lease, slots: dict[int, int]) -> None:
-        """End leased slots, whoever holds them."""
-        self._end({lease: slots})
+    def remove_leased(self, lease: Lease) -> None:
+        """End what is left of a lease, whoever holds it; one that is renewed in this turn stays until the next."""
+        if lease not in self._renewed:
+            self._end({lease: lease.without(self._freed.get(lease, {}))})
 
     def unclaimed(self, block: Block) -> int:
         """The ready slots of a block that this turn leaves alone so far."""
         return block.ready & ~self._ended.get(block.id, 0)
-
-    def freed(self, lease: Lease) -> dict[int, int]:
-        return self._freed.get(lease, {})
 
     def unschedule(self, keys: list[bytes]) -> None:
         self._unscheduled.extend(keys)
@@ -339,7 +340,7 @@ class Turn:
 
     def _ended_blocks(self) -> Iterator[tuple[Block, int]]:
         for block_id, mask in self._ended.items():
-            yield self._visited.get(block_id) or self.state.blocks[block_id], mask
+            yield self.state.blocks.get(block_id) or self._visited[block_id], mask
 
     def _end_blocks(self, puts: dict[bytes, bytes], deletes: list[bytes]) -> list[Block]:
         """Records of blocks that end in part; returns those that end whole."""

@@ -45,7 +45,7 @@ def serve(
         "log.level": log_level,
         "log.format": log_format,
     }
-    ctx.exit(daemon.serve(config.load(path, overrides)))
+    ctx.exit(daemon.serve(lambda: config.load(path, overrides)))
 
 
 @click.command(epilog=examples("querator health", "querator health --url http://127.0.0.1:2319 --json"))

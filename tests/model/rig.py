@@ -129,6 +129,6 @@ async def until(condition: Callable[[], bool]) -> None:
 async def outcome(awaitable: Awaitable[object]) -> BaseException | None:
     try:
         await awaitable
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the test looks at it
         return error
     return None
