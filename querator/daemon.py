@@ -104,7 +104,9 @@ class Instance:
         config = self._read_again()
         fixed = [option for option in _FIXED if getattr(config, option) != getattr(self._config, option)]
         if fixed:
-            raise InvalidRequest("configuration cannot be changed while running", f"restart to change {', '.join(fixed)}")
+            raise InvalidRequest(
+                "configuration cannot be changed while running", f"restart to change {', '.join(fixed)}"
+            )
         changes = [f"queue '{name}' was created" for name in await self._create_queues(config)]
         if config.log != self._config.log:
             set_up_logging(config.log)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -16,7 +15,6 @@ from typing import Any, TypeVar
 import structlog
 
 from querator.clock import Clock, Timer, sleep_ms
-from querator.distribution import emptiest_first, share
 from querator.errors import (
     InternalError,
     InvalidRequest,
@@ -47,6 +45,7 @@ from querator.requests import (
 )
 from querator.turn import Later, Turn, Unread
 from querator.waist import Batch, Fenced, OutcomeUnknown, StorageError
+from querator.waiting import Waiting
 
 _log = structlog.get_logger(__name__)
 
@@ -69,8 +68,7 @@ class LogicalQueue:
         self.limits = limits
         self.progress = asyncio.Event()  # set whenever a commit has landed
         self._rng = rng
-        self._produces: deque[Produce] = deque()
-        self._reserves: OrderedDict[Reserve, None] = OrderedDict()
+        self._waiting = Waiting(limits)
         self._loop = asyncio.get_running_loop()
         self._turn_is_coming = False
         self._next_deadline_ms = NEVER_MS  # no waiting request's is earlier
@@ -78,7 +76,7 @@ class LogicalQueue:
         self._timer_at_ms = NEVER_MS
         self._tasks: set[asyncio.Task[None]] = set()
         self._turned = asyncio.Event()  # set after each turn
-        self._refusal: QueratorError | None = None  # what new requests are told, while none are taken
+        self._refusal: Callable[[], QueratorError] | None = None  # what new requests are told, if none are taken
         self._closed = False
 
     # Lifecycle.
@@ -103,9 +101,8 @@ class LogicalQueue:
 
     async def close(self) -> None:
         """Answer what waits, finish what runs as long as the grace lasts, let go."""
-        self._refusal = Stopping()
-        _refuse(self._reserves, self._refusal)
-        self._reserves.clear()
+        self._refusal = Stopping
+        _refuse(self._waiting.reserves, Stopping())
         with suppress(TimeoutError):
             async with asyncio.timeout(self.limits.stop_grace_ms / 1000):
                 await self._finish()
@@ -115,20 +112,25 @@ class LogicalQueue:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        _refuse(self._waiting(), self._refusal)
+        _refuse(self._unanswered(), Stopping())
         for member in self.members.values():
             member.status = Status.UNAVAILABLE
         await asyncio.gather(*(member.state.stored.close() for member in self.members.values()))
 
     async def _finish(self) -> None:
         """Wait until all requests are answered that partitions can still take."""
-        while any(member.turn or member.inbox or self._produces for member in self.members.values() if member.works):
+        while self._has_work():
             self._turned.clear()
             await self._turned.wait()
 
+    def _has_work(self) -> bool:
+        working = [member for member in self.members.values() if member.works]
+        return bool(working and self._waiting.produces) or any(member.turn or member.inbox for member in working)
+
     async def freeze(self) -> None:
         """Take no more requests, and finish what runs: what is counted then stays so."""
-        self._refusal = RetryRequest("queue is being deleted", f"'{self.queue.name}' takes no requests now")
+        details = f"'{self.queue.name}' takes no requests now"
+        self._refusal = lambda: RetryRequest("queue is being deleted", details)
         await self._finish()
 
     def thaw(self) -> None:
@@ -157,22 +159,21 @@ class LogicalQueue:
     ) -> asyncio.Future[Produced]:
         if self.queue.produce_paused:
             raise RetryRequest("queue is paused", f"'{self.queue.name}' takes no items now")
-        if len(self._produces) >= self.limits.waiting_requests and not self._drop_answered():
+        if not self._waiting.has_room_for_produce():
             raise Overloaded(f"too many produce requests wait for '{self.queue.name}'")
         future: asyncio.Future[Produced] = self._loop.create_future()
-        self._produces.append(Produce(self._deadline(timeout_ms), future, items, scheduled, size))
+        self._waiting.produces.append(Produce(self._deadline(timeout_ms), future, items, scheduled, size))
         self.wake()
         return future
 
     def reserve(
         self, batch_size: int, client_id: str, timeout_ms: int, lease_timeout_ms: int
     ) -> asyncio.Future[Reservation]:
-        if len(self._reserves) >= self.limits.waiting_reserves:
+        if not self._waiting.has_room_for_reserve():
             raise Overloaded(f"too many reserve requests wait for '{self.queue.name}'")
         future: asyncio.Future[Reservation] = self._loop.create_future()
-        reserve = Reserve(self._deadline(timeout_ms), future, batch_size, client_id, lease_timeout_ms)
-        self._reserves[reserve] = None
-        future.add_done_callback(lambda _: self._reserves.pop(reserve, None))  # a caller that goes frees its place
+        request = Reserve(self._deadline(timeout_ms), future, batch_size, client_id, lease_timeout_ms)
+        self._waiting.add_reserve(request)
         self.wake()
         return future
 
@@ -202,7 +203,7 @@ class LogicalQueue:
         if len(member.inbox) >= self.limits.waiting_requests:
             raise Overloaded(f"too many requests wait for partition {partition} of '{self.queue.name}'")
         if self._refusal is not None:
-            raise self._refusal
+            raise self._refusal()
         member.inbox.append(request)
         self.wake()
         return future
@@ -220,7 +221,7 @@ class LogicalQueue:
 
     def _deadline(self, timeout_ms: int) -> int:
         if self._refusal is not None:
-            raise self._refusal
+            raise self._refusal()
         deadline_ms = self.clock.now_ms() + timeout_ms
         self._next_deadline_ms = min(self._next_deadline_ms, deadline_ms)
         return deadline_ms
@@ -242,43 +243,11 @@ class LogicalQueue:
             self._time_out(now_ms)
         free = [member for member in self.members.values() if member.free]
         if free:
-            self._distribute(free)
+            self._waiting.distribute(free, reserving=not self.queue.reserve_paused)
             for member in free:
                 self._begin(member, now_ms)
         self._arm(now_ms)
         self._turned.set()
-
-    def _distribute(self, free: list[Member]) -> None:
-        """Give the waiting produces and reserves to partitions that are free."""
-        if not self._produces and not self._reserves:
-            return
-        rooms = [member.room() for member in free]
-        emptiest = emptiest_first(rooms, self.limits.batch_items, self.limits.batch_bytes)
-        while self._produces and (index := next(emptiest, None)) is not None:
-            produce = self._produces.popleft()
-            if produce.future.done():
-                continue
-            free[index].produces.append(produce)
-            room = rooms[index]
-            count = len(produce.items)
-            room.items += count + len(produce.scheduled)
-            room.size += produce.size
-            room.load += count
-            if free[index].state.complete:
-                room.available += count
-        if self._reserves and not self.queue.reserve_paused:
-            for index, count in share(self._wanted(), len(self._reserves), rooms):
-                reserve, _ = self._reserves.popitem(last=False)
-                free[index].reserves.append((reserve, count))
-
-    def _wanted(self) -> Iterator[int]:
-        """What the first of the waiting reserves asks for; the caller takes it out before it asks again."""
-        while self._reserves:
-            first = next(iter(self._reserves))
-            if first.future.done():
-                del self._reserves[first]
-            else:
-                yield first.batch_size
 
     def _begin(self, member: Member, now_ms: int) -> None:
         """Make a turn of what waits for one partition, and commit it."""
@@ -313,7 +282,7 @@ class LogicalQueue:
             self._read_bodies(member, turn.unread)
         elif "bodies" not in member.reading:
             member.state.let_go()
-        self._park(turn.fill(member.reserves))
+        self._waiting.put_back(turn.fill(member.reserves))
         batch = turn.batch()
         if batch is None:
             turn.answer()
@@ -335,13 +304,6 @@ class LogicalQueue:
             except QueratorError as error:
                 request.future.set_exception(error)
         member.inbox.extend(later)
-
-    def _park(self, reserves: list[Reserve]) -> None:
-        """Back to the head of those that wait."""
-        for reserve in reversed(reserves):
-            if not reserve.future.done():
-                self._reserves[reserve] = None
-                self._reserves.move_to_end(reserve, last=False)
 
     async def _commit(self, member: Member, turn: Turn, batch: Batch) -> None:
         try:
@@ -372,11 +334,8 @@ class LogicalQueue:
         """Nothing was written: produces and reserves try elsewhere, the others are told."""
         member.turn = None
         member.news.set()
-        requests = [request for request in turn.requests if not request.future.done()]
-        produces = [request for request in requests if isinstance(request, Produce)]
-        self._produces.extendleft(reversed(produces))
-        self._park([request for request in requests if isinstance(request, Reserve)])
-        others = (request for request in requests if not isinstance(request, Produce | Reserve))
+        self._waiting.put_back(turn.requests)
+        others = (request for request in turn.requests if not isinstance(request, Produce | Reserve))
         _refuse(others, PartitionFailing(self.queue.name, member.number))
 
     # Failing partitions.
@@ -485,15 +444,14 @@ class LogicalQueue:
         self._timer_at_ms = NEVER_MS
         self.wake()
 
-    def _waiting(self) -> Iterable[Request]:
-        yield from self._produces
-        yield from self._reserves
+    def _unanswered(self) -> Iterator[Request]:
+        yield from self._waiting
         for member in self.members.values():
             yield from member.waiting()
 
     def _time_out(self, now_ms: int) -> None:
         """Answer the requests whose deadline has passed, and find the next deadline."""
-        waiting = list(self._waiting())
+        waiting = list(self._unanswered())
         next_deadline_ms = NEVER_MS
         for request in waiting:
             if request.deadline_ms > now_ms:
@@ -502,13 +460,7 @@ class LogicalQueue:
                 request.future.set_exception(TimedOut(_REASONS.get(type(request), "it could not be stored in time")))
         # Where very many wait, a deadline may be late by a little, so that looking for it stays cheap.
         self._next_deadline_ms = max(next_deadline_ms, now_ms + len(waiting) // _LOOKED_AT_PER_MS)
-        self._drop_answered()
-
-    def _drop_answered(self) -> bool:
-        """Free the places of produces that nobody waits for any more. Whether there was one."""
-        before = len(self._produces)
-        self._produces = deque(produce for produce in self._produces if not produce.future.done())
-        return len(self._produces) < before
+        self._waiting.drop_answered()
 
     # Sight.
 
@@ -516,8 +468,8 @@ class LogicalQueue:
         now_ms = self.clock.now_ms()
         members = list(self.members.values())
         return LogicalQueueStats(
-            produce_waiting=len(self._produces),
-            reserve_waiting=len(self._reserves),
+            produce_waiting=len(self._waiting.produces),
+            reserve_waiting=len(self._waiting.reserves),
             complete_waiting=sum(len(member.inbox) for member in members),
             in_flight=sum(len(member.turn.requests) for member in members if member.turn is not None),
             partitions=[member.stats(now_ms) for member in members],

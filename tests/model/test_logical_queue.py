@@ -78,7 +78,9 @@ class LogicalQueueMachine(RuleBasedStateMachine):
     def produce(self, count: int, later: int, delay_ms: int, expires: bool) -> None:
         now_ms = self.clock.now_ms()
         items = [self._item(now_ms, expires=expires and index == 0) for index in range(count)]
-        scheduled = [Scheduled(now_ms + delay_ms, self._item(now_ms, due_at_ms=now_ms + delay_ms)) for _ in range(later)]
+        scheduled = [
+            Scheduled(now_ms + delay_ms, self._item(now_ms, due_at_ms=now_ms + delay_ms)) for _ in range(later)
+        ]
 
         async def call() -> None:
             await self.rig.main.produce(items, scheduled, sum(len(item.payload) for item in items), TIMEOUT_MS)
@@ -161,9 +163,7 @@ class LogicalQueueMachine(RuleBasedStateMachine):
             await self.rig.settle()
 
         for item in items:
-            self.model.give_back(
-                item, now_ms, retry_at_ms=retry_at_ms or now_ms + policy_ms, rejected=way == "dead"
-            )
+            self.model.give_back(item, now_ms, retry_at_ms=retry_at_ms or now_ms + policy_ms, rejected=way == "dead")
         self.runner.run(call())
 
     @precondition(_has_leased)

@@ -1,0 +1,79 @@
+"""What waits for a partition: produces and reserves that may go to any, the oldest first."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator
+
+from querator.distribution import emptiest_first, share
+from querator.limits import Limits
+from querator.member import Member
+from querator.requests import Produce, Request, Reserve
+
+
+class Waiting:
+    def __init__(self, limits: Limits) -> None:
+        self.produces: deque[Produce] = deque()
+        self.reserves: OrderedDict[Reserve, None] = OrderedDict()
+        self._limits = limits
+
+    def __iter__(self) -> Iterator[Request]:
+        yield from self.produces
+        yield from self.reserves
+
+    def has_room_for_produce(self) -> bool:
+        return len(self.produces) < self._limits.waiting_requests or self.drop_answered()
+
+    def has_room_for_reserve(self) -> bool:
+        return len(self.reserves) < self._limits.waiting_reserves
+
+    def add_reserve(self, reserve: Reserve) -> None:
+        """It leaves as soon as it is answered, or its caller goes."""
+        self.reserves[reserve] = None
+        reserve.future.add_done_callback(lambda _: self.reserves.pop(reserve, None))
+
+    def put_back(self, requests: Iterable[Request]) -> None:
+        """Produces and reserves that found no partition go to the head again, in their order."""
+        for request in reversed([request for request in requests if not request.future.done()]):
+            if isinstance(request, Reserve):
+                self.reserves[request] = None
+                self.reserves.move_to_end(request, last=False)
+            elif isinstance(request, Produce):
+                self.produces.appendleft(request)
+
+    def drop_answered(self) -> bool:
+        """Free the places of produces that nobody waits for any more. Whether there was one."""
+        before = len(self.produces)
+        self.produces = deque(produce for produce in self.produces if not produce.future.done())
+        return len(self.produces) < before
+
+    def distribute(self, free: list[Member], *, reserving: bool) -> None:
+        """Give what waits to partitions that are free."""
+        if not self.produces and not self.reserves:
+            return
+        rooms = [member.room() for member in free]
+        emptiest = emptiest_first(rooms, self._limits.batch_items, self._limits.batch_bytes)
+        while self.produces and (index := next(emptiest, None)) is not None:
+            produce = self.produces.popleft()
+            if produce.future.done():
+                continue
+            member, room, count = free[index], rooms[index], len(produce.items)
+            member.produces.append(produce)
+            room.items += count + len(produce.scheduled)
+            room.size += produce.size
+            room.load += count
+            if member.state.complete:
+                room.available += count
+        if reserving:
+            for index, count in share(self._wanted(), len(self.reserves), rooms):
+                reserve, _ = self.reserves.popitem(last=False)
+                free[index].reserves.append((reserve, count))
+
+    def _wanted(self) -> Iterator[int]:
+        """What the first of the waiting reserves asks for; the caller takes it out before it asks again."""
+        while self.reserves:
+            first = next(iter(self.reserves))
+            if first.future.done():
+                del self.reserves[first]
+            else:
+                yield first.batch_size
