@@ -9,6 +9,7 @@ from querator.errors import ContentError
 
 JSON = "application/json"
 PROTOBUF = "application/protobuf"
+_FORM = "application/x-www-form-urlencoded"  # what curl sends unless told otherwise
 _MEANS_JSON = frozenset({"", "*/*", "application/*", JSON})
 
 
@@ -50,7 +51,8 @@ def _request_protobuf(content_type: str) -> bool:
         return False
     if media == PROTOBUF:
         return True
-    raise ContentError("Content-Type is not supported", f"'{media[:64]}' is neither '{JSON}' nor '{PROTOBUF}'")
+    hint = " (with curl, say --json in place of -d)" if media == _FORM else ""
+    raise ContentError("Content-Type is not supported", f"'{media[:64]}' is neither '{JSON}' nor '{PROTOBUF}'{hint}")
 
 
 def _answer_protobuf(accept: str) -> bool:

@@ -153,8 +153,10 @@ async def _serve(config: Config, read_again: Callable[[], Config]) -> int:
     except (QueratorError, StorageError, CoordinationError, OSError) as error:
         _log.error("cannot start", reason=str(error))
         return 1
-    for host, port in addresses:
-        _log.info("listening", url=f"http://{f'[{host}]' if ':' in host else host}:{port}", version=VERSION)
+    urls = [f"http://{f'[{host}]' if ':' in host else host}:{port}" for host, port in addresses]
+    for url in urls:
+        _log.info("listening", url=url, version=VERSION)
+    _log.info(f"""try: curl --json '{{"queue_name": "mail"}}' {urls[0]}/v1/queues.create""")
     reloads: set[asyncio.Task[None]] = set()
     loop.add_signal_handler(signal.SIGHUP, lambda: reloads.add(loop.create_task(_reload(instance))))
     await stop.wait()
