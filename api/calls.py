@@ -42,16 +42,13 @@ class Failure(NamedTuple):
 class Call:
     """One call of the API. ``hot`` calls ask by a future that may be cancelled when the caller has gone."""
 
-    __slots__ = ("_handle", "_make", "_read_json", "_read_protobuf", "body_limit", "hot", "name", "waits")
+    __slots__ = ("_handle", "_make", "_read_json", "_read_protobuf", "body_limit", "hot", "name")
 
-    def __init__(
-        self, name: str, handle: Handle, make: Make | None, *, body_limit: int, hot: bool = False, waits: bool = False
-    ) -> None:
+    def __init__(self, name: str, handle: Handle, make: Make | None, *, body_limit: int, hot: bool = False) -> None:
         request = wire.SHAPES[name].request
         self.name = name
         self.body_limit = body_limit
         self.hot = hot
-        self.waits = waits  # for something to happen, as long as the caller likes
         self._handle = handle
         self._make = make
         self._read_json = json_reader(request)
@@ -95,8 +92,8 @@ def _hot_calls(router: Router, limits: Limits) -> list[Call]:
     small, large = limits.body_bytes, limits.produce_body_bytes
     return [
         Call("queue.produce", queue.produce, queue.produced, body_limit=large, hot=True),
-        Call("queue.reserve", queue.reserve, queue.reserved, body_limit=small, hot=True, waits=True),
-        Call("queue.lease", queue.reserve, queue.reserved, body_limit=small, hot=True, waits=True),
+        Call("queue.reserve", queue.reserve, queue.reserved, body_limit=small, hot=True),
+        Call("queue.lease", queue.reserve, queue.reserved, body_limit=small, hot=True),
         Call("queue.complete", queue.complete, None, body_limit=small, hot=True),
         Call("queue.retry", queue.retry, None, body_limit=small, hot=True),
         Call("queue.renew", queue.renew, queue.renewed, body_limit=small, hot=True),

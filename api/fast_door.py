@@ -57,7 +57,6 @@ class Connection(asyncio.Protocol):
         self._request: Any = None
         self._started_s = 0.0
         self._future: asyncio.Future[Any] | None = None
-        self._waits = False  # the future is a long poll
 
     # What the transport calls.
 
@@ -196,7 +195,6 @@ class Connection(asyncio.Protocol):
             self._fail(error)
             return
         future = self._future = cast("asyncio.Future[Any]", asked)
-        self._waits = head.call.waits
         if future.done():
             self._answer(future)
         else:
@@ -259,9 +257,8 @@ class Connection(asyncio.Protocol):
     def handed_request(self) -> None:
         self._enter(State.ANSWERING)
 
-    def handed_future(self, future: asyncio.Future[Any], *, waits: bool) -> None:
+    def handed_future(self, future: asyncio.Future[Any]) -> None:
         self._future = future
-        self._waits = waits
 
     def handed_answer(self) -> None:
         self._future = None
@@ -283,8 +280,6 @@ class Connection(asyncio.Protocol):
             self._close()
 
     def stop(self) -> None:
-        if self._future is not None and self._waits:
-            self._future.cancel()
         if self._state is State.IDLE:
             self._close()
 

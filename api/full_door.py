@@ -144,7 +144,7 @@ class FullDoor:
             raise Stopping
         asked, pending = call.ask(body, form)
         if connection is not None and isinstance(pending, asyncio.Future):
-            connection.handed_future(pending, waits=call.waits)
+            connection.handed_future(pending)
         try:
             result = await pending
         except asyncio.CancelledError:

@@ -41,7 +41,7 @@ class Handed(Protocol):
     def handed_request(self) -> None:
         """A whole head is there; the handler watches over the body itself."""
 
-    def handed_future(self, future: asyncio.Future[Any], *, waits: bool) -> None:
+    def handed_future(self, future: asyncio.Future[Any]) -> None:
         """What the request waits for, to be cancelled when the caller goes."""
 
     def handed_answer(self) -> None:

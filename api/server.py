@@ -92,6 +92,7 @@ class Server:
         hall = self._hall
         hall.stopping = True
         self._close_listeners()
+        hall.router.stop_waiting()
         for connection in list(hall.connections):
             connection.stop()
         if not await self._drained():

@@ -79,6 +79,11 @@ class Host:
         for logical_queue in self.logical_queues(queue.name):
             logical_queue.update(queue)
 
+    def stop_waiting(self) -> None:
+        for logical_queues in self._logical_queues.values():
+            for logical_queue in logical_queues:
+                logical_queue.stop_waiting()
+
     async def shut(self, queue_name: str) -> None:
         """Close a queue's logical queues here."""
         await asyncio.gather(*(each.close() for each in self._logical_queues.pop(queue_name, [])))

@@ -61,6 +61,10 @@ class Router:
     ) -> asyncio.Future[int]:
         return self._host.owner(queue_name, partition).renew(partition, ids, timeout_ms, lease_timeout_ms)
 
+    def stop_waiting(self) -> None:
+        """The instance stops: reserves that wait are answered, and no new requests are taken."""
+        self._host.stop_waiting()
+
     # Management. Names and bounds are checked here, for every door alike.
 
     async def create_queue(self, settings: QueueSettings) -> Queue:

@@ -26,7 +26,8 @@ class BlockWriter:
             return [self._append(items, size)]
         runs = []
         while items:
-            if len(self._items) >= self._limits.block_items or self._size >= self._limits.block_bytes:
+            too_large = self._size + len(items[0].payload) > self._limits.block_bytes
+            if too_large or len(self._items) >= self._limits.block_items:
                 self.finish()
             part, part_size = self._fitting(items)
             runs.append(self._append(part, part_size))
@@ -34,7 +35,7 @@ class BlockWriter:
         return runs
 
     def _fitting(self, items: list[Item]) -> tuple[list[Item], int]:
-        """As many as the open block takes, and at least one."""
+        """As many as the open block takes, and at least one, which it takes alone if it must."""
         room = self._limits.block_bytes - self._size
         size = count = 0
         for item in items[: self._limits.block_items - len(self._items)]:

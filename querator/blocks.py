@@ -7,7 +7,8 @@ sequence within that ms (15 bits).
 from __future__ import annotations
 
 from querator import bits
-from querator.items import NEVER_MS, BlockBody, Item, decode_block
+from querator.errors import NotLeased
+from querator.items import NEVER_MS, BlockBody, Item, decode_block, format_id, same_attempt
 from querator.leases import Lease
 
 _EPOCH_MS = 1_700_000_000_000
@@ -82,6 +83,22 @@ class Block:
     def owner(self, slot: int) -> Lease | None:
         """The lease that the slot is under."""
         return self.owners[slot] if slot < len(self.owners) else None
+
+    def by_lease(self, named: dict[int, int]) -> dict[Lease, list[int]]:
+        """Slots, given with the attempt that is meant, by their lease. Raises `NotLeased` for the first without."""
+        found: dict[Lease, list[int]] = {}
+        owners, count, body = self.owners, len(self.owners), self.body
+        last: Lease | None = None
+        slots: list[int] = []
+        for slot, attempt in named.items():
+            lease = owners[slot] if slot < count else None
+            if lease is None or (body is not None and not same_attempt(attempt, body.items[slot].attempts + 1)):
+                raise NotLeased(format_id(self.id, slot, attempt))
+            if lease is not last:
+                slots = found.setdefault(lease, [])
+                last = lease
+            slots.append(slot)
+        return found
 
     def lease(self, slots: int, lease: Lease) -> None:
         assert slots & (self.done | self.leased) == 0, "at most one lease on an item"

@@ -99,10 +99,14 @@ class LogicalQueue:
             member.status = Status.AVAILABLE
             self.progress.set()
 
+    def stop_waiting(self) -> None:
+        """Take no more requests, and answer the reserves that wait; what is being written is still handed out."""
+        self._refusal = Stopping
+        self.wake()
+
     async def close(self) -> None:
         """Answer what waits, finish what runs as long as the grace lasts, let go."""
-        self._refusal = Stopping
-        _refuse(self._waiting.reserves, Stopping())
+        self.stop_waiting()
         with suppress(TimeoutError):
             async with asyncio.timeout(self.limits.stop_grace_ms / 1000):
                 await self._finish()
@@ -246,6 +250,8 @@ class LogicalQueue:
             self._waiting.distribute(free, reserving=not self.queue.reserve_paused)
             for member in free:
                 self._begin(member, now_ms)
+        if self._refusal is Stopping:
+            _refuse(self._waiting.reserves, Stopping())
         self._arm(now_ms)
         self._turned.set()
 
@@ -269,20 +275,23 @@ class LogicalQueue:
 
     def _plan(self, member: Member, turn: Turn) -> Batch | None:
         """Decide; None if nothing is to be written, and everybody is answered already."""
+        if "bodies" not in member.reading:
+            member.state.let_go()
         for produce in member.produces:
             turn.add(produce)
         if member.inbox:
             self._take_inbox(member, turn)
         member.abandoned = [lease for lease in member.abandoned if lease.slots]
         for lease in member.abandoned:
-            turn.expire(lease)
+            turn.take_back(lease)
         if turn.has_due():
             turn.add_due()
         if turn.unread:
             self._read_bodies(member, turn.unread)
-        elif "bodies" not in member.reading:
-            member.state.let_go()
-        self._waiting.put_back(turn.fill(member.reserves))
+        if member.abandoned:  # what they take back comes first, in the next turn
+            self._waiting.put_back([reserve for reserve, _ in member.reserves])
+        else:
+            self._waiting.put_back(turn.fill(member.reserves))
         batch = turn.batch()
         if batch is None:
             turn.answer()

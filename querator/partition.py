@@ -139,9 +139,10 @@ class PartitionState:
         self.remember(block)
 
     async def read_bodies(self, block_ids: Iterable[int]) -> None:
-        """Read the items of blocks that are known by their leases only, and keep them until `let_go`."""
-        self._wanted.update(block_ids)
-        for block_id in block_ids:
+        """Have the items of leased blocks in memory, and keep them until `let_go`."""
+        self.keep(block_ids)
+        unread = [each for each in block_ids if each in self.blocks and self.blocks[each].body is None]
+        for block_id in unread:
             page = await self.stored.scan_blocks(block_id, block_id + 1, 1)
             block = self.blocks.get(block_id)
             if page and block is not None and block.body is None:
@@ -194,7 +195,10 @@ class PartitionState:
 
     def remember(self, block: Block) -> None:
         """Keep a block that was read or written: in the window if it has ready items, else while it is leased."""
+        if block.id in self.window:
+            return
         if block.ready:
+            self._let_go_of(block)
             self.blocks[block.id] = block
             self.window[block.id] = block
             self.window_items += block.ready.bit_count()
@@ -204,6 +208,14 @@ class PartitionState:
         elif block.leased:
             self.blocks[block.id] = block
             self._hold(block)
+
+    def make_ready(self, block: Block, count: int) -> None:
+        """Slots that were leased are ready again, in their place."""
+        if block.id in self.window:
+            self.window_items += count
+        elif block.id <= self.window_end:  # else it is found when the window gets there
+            self.remember(block)
+            self.window = OrderedDict(sorted(self.window.items()))
 
     def has_room(self) -> bool:
         return self.window_items < self.limits.window_items and self.window_bytes < self.limits.window_bytes
@@ -253,8 +265,7 @@ class PartitionState:
     def _drop(self, block: Block) -> None:
         self.blocks.pop(block.id, None)
         self.done.pop(block.id, None)
-        if self._held.pop(block.id, None) is not None:
-            self._held_bytes -= block.size
+        self._let_go_of(block)
         if self._dropped_meanwhile is not None:
             self._dropped_meanwhile.add(block.id)
 
@@ -265,6 +276,10 @@ class PartitionState:
         self._held_bytes += block.size
         if self._held_bytes > self.limits.held_bytes:
             self._evict()
+
+    def _let_go_of(self, block: Block) -> None:
+        if self._held.pop(block.id, None) is not None:
+            self._held_bytes -= block.size
 
     def _evict(self) -> None:
         """Let go of the oldest payloads that nobody wants."""
@@ -278,8 +293,12 @@ class PartitionState:
                 self._held_bytes -= block.size
                 block.body = None
 
+    def keep(self, block_ids: Iterable[int]) -> None:
+        """Do not let go of the items of these blocks, until `let_go`."""
+        self._wanted.update(block_ids)
+
     def let_go(self) -> None:
-        """The turn that needed blocks to be read has been made."""
+        """Another turn is made: what the one before needed is not needed any more."""
         self._wanted.clear()
 
     def scheduled_at(self, due_at_ms: int) -> None:

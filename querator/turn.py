@@ -7,7 +7,7 @@ and what is due, `fill` the reserves, `batch`, and after the commit `apply` and 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -18,7 +18,7 @@ from querator.block_writer import BlockWriter
 from querator.blocks import Block
 from querator.chooser import Chooser
 from querator.errors import NotLeased
-from querator.items import NEVER_MS, Item, encode_item, format_id, parse_id, parse_ids, same_attempt
+from querator.items import NEVER_MS, Item, encode_item, format_id, parse_id, parse_ids
 from querator.leases import Lease
 from querator.partition import PartitionState
 from querator.queues import QueueSettings
@@ -47,7 +47,7 @@ class Later(Exception):
 
 
 class Unread(Exception):
-    """The request needs the items of blocks that are not in memory."""
+    """The request needs the items of these blocks, and not all of them are in memory."""
 
     def __init__(self, block_ids: set[int]) -> None:
         self.block_ids = block_ids
@@ -61,7 +61,7 @@ class Turn:
         self.state = state
         self.settings = settings
         self.now_ms = now_ms
-        self.unread: set[int] = set()  # blocks whose items an expired lease waits for
+        self.unread: set[int] = set()  # blocks whose items are needed to end leases, some of them not in memory
         self.expire_at_ms = now_ms + settings.expire_timeout_ms if settings.expire_timeout_ms else NEVER_MS
         self._rng = rng
         self._writer = BlockWriter(
@@ -75,6 +75,7 @@ class Turn:
         self._reserved: list[tuple[Reserve, Lease]] = []
         self._freed: LeasedSlots = {}  # slots that leave their lease
         self._ended: dict[int, int] = {}  # block id → slots that end: completed, moved, dead or removed
+        self._returned: dict[int, int] = {}  # block id → slots that leave their lease and are ready again, in place
         self._visited: dict[int, Block] = {}  # blocks outside of memory that a change brought along
         self._left: LeasedSlots = {}  # what stays under those leases
         self._granted: list[Lease] = []
@@ -159,14 +160,24 @@ class Turn:
         if lease in self._renewed:
             return
         slots = lease.without(self._freed.get(lease, {}))
-        unread = {block_id for block_id in slots if self.state.blocks[block_id].body is None}
-        if unread:
-            self.unread |= unread
+        if not self._is_read(slots):
+            self.unread.update(slots)
             return
         self._end({lease: slots} if slots else {})
         for block_id, mask in slots.items():
             for slot in bits.slots(mask):
                 self._give_back(self.state.blocks[block_id], slot)
+
+    def take_back(self, lease: Lease) -> None:
+        """End a lease that nobody has heard of: its items are ready again in their place, and no attempt is counted."""
+        slots = {} if lease in self._renewed else lease.without(self._freed.get(lease, {}))
+        if not self._is_read(slots):
+            self.unread.update(slots)
+        elif slots:
+            self._free(lease, slots)
+            self.state.keep(slots)
+            for block_id, mask in slots.items():
+                self._returned[block_id] = self._returned.get(block_id, 0) | mask
 
     def _bury_unfit(self, block: Block) -> None:
         unfit = block.unfit(self.now_ms, self.settings.max_attempts) & ~self._ended.get(block.id, 0)
@@ -209,7 +220,9 @@ class Turn:
         leased: LeasedSlots = {}
         for block_id, named in parse_ids(ids).items():
             block = self.state.blocks.get(block_id)
-            for lease, slots in _by_lease(block, block_id, named).items():
+            if block is None:
+                raise NotLeased(format_id(block_id, *next(iter(named.items()))))
+            for lease, slots in block.by_lease(named).items():
                 mask = bits.union(slots)
                 if lease in self._renewed or mask & self._freed.get(lease, {}).get(block_id, 0):
                     raise Later
@@ -217,10 +230,12 @@ class Turn:
         return leased
 
     def _need_bodies(self, leased: LeasedSlots) -> None:
-        blocks = self.state.blocks
-        unread = {block_id for slots in leased.values() for block_id in slots if blocks[block_id].body is None}
-        if unread:
-            raise Unread(unread)
+        needed = {block_id for slots in leased.values() for block_id in slots}
+        if not self._is_read(needed):
+            raise Unread(needed)
+
+    def _is_read(self, block_ids: Iterable[int]) -> bool:
+        return all(self.state.blocks[block_id].body is not None for block_id in block_ids)
 
     def _free(self, lease: Lease, slots: dict[int, int]) -> None:
         freed = self._freed.setdefault(lease, {})
@@ -297,7 +312,7 @@ class Turn:
         if not item.created_at:
             item.created_at = self.now_ms
         if not item.expire_at and self.settings.expire_timeout_ms:
-            item.expire_at = self.now_ms + self.settings.expire_timeout_ms
+            item.expire_at = max(self.now_ms, due_at_ms) + self.settings.expire_timeout_ms
         self._scheduled[key] = item
         return records.scheduled_id(key)
 
@@ -394,7 +409,7 @@ class Turn:
         block_bytes -= sum(block.size or average for block in dropped)
         summary = records.Summary(
             last_block_id=self._writer.last_block_id,
-            head_block_id=self.state.head_block_id(),
+            head_block_id=min([self.state.head_block_id(), *self._returned]),
             sequence=self._sequence,
             items=before.items
             + sum(block.count for block, _ in written)
@@ -424,6 +439,8 @@ class Turn:
         for lease, deadline_ms in self._renewed.items():
             state.leases.renew(lease, deadline_ms)
         self._apply_ended()
+        for block_id, mask in self._returned.items():
+            state.make_ready(state.blocks[block_id], mask.bit_count())
         if was_complete:
             self._remember_written()
         for lease in self._granted:
@@ -462,25 +479,6 @@ class Turn:
     @property
     def requests(self) -> list[Request]:
         return [request for request, _ in self._answers]
-
-
-def _by_lease(block: Block | None, block_id: int, named: dict[int, int]) -> dict[Lease, list[int]]:
-    """The slots of a block by the lease that they are under. Raises `NotLeased` for the first that is under none."""
-    found: dict[Lease, list[int]] = {}
-    owners = block.owners if block is not None else []
-    count = len(owners)
-    body = block.body if block is not None else None
-    last: Lease | None = None
-    slots: list[int] = []
-    for slot, attempt in named.items():
-        lease = owners[slot] if slot < count else None
-        if lease is None or (body is not None and not same_attempt(attempt, body.items[slot].attempts + 1)):
-            raise NotLeased(format_id(block_id, slot, attempt))
-        if lease is not last:
-            slots = found.setdefault(lease, [])
-            last = lease
-        slots.append(slot)
-    return found
 
 
 _HANDLERS: dict[type[Request], Callable[[Turn, Any], Any]] = {

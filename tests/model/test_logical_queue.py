@@ -92,7 +92,7 @@ class LogicalQueueMachine(RuleBasedStateMachine):
         self.made += 1
         tag = f"item-{self.made}"
         timeout_ms = 3_000 if expires else self.settings.expire_timeout_ms
-        expire_at_ms = now_ms + timeout_ms if timeout_ms else None
+        expire_at_ms = max(now_ms, due_at_ms) + timeout_ms if timeout_ms else None
         state = "scheduled" if due_at_ms else "ready"
         self.model.items[tag] = ModelItem(tag=tag, state=state, expire_at_ms=expire_at_ms, due_at_ms=due_at_ms)
         return Item(tag.encode(), expire_at=now_ms + 3_000 if expires else 0)
