@@ -1,4 +1,8 @@
-"""Leases: the exclusive right of a client to some items until a deadline, one record whatever their number."""
+"""Leases: the exclusive right of a client to some items until a deadline.
+
+The leases that one turn grants are stored as one record, whatever their number: a group. It is written again only when a
+lease is renewed, split or taken back, or when the group has nothing left in a block that it names.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +15,53 @@ _SPARE = 1000  # dead entries that the heap may hold anyway
 
 
 class Lease:
-    __slots__ = ("client_id", "deadline_ms", "id", "slots")
+    __slots__ = ("client_id", "deadline_ms", "group", "id", "slots")
 
     def __init__(self, lease_id: int, client_id: str, deadline_ms: int, slots: dict[int, int]) -> None:
         self.id = lease_id
         self.client_id = client_id
         self.deadline_ms = deadline_ms
         self.slots = slots  # block id → the slots that are still under this lease
+        self.group: LeaseGroup
 
     def without(self, freed: dict[int, int]) -> dict[int, int]:
         """What is left of the slots once these are taken away."""
-        if freed == self.slots:
-            return {}
-        left = {block_id: slots & ~freed.get(block_id, 0) for block_id, slots in self.slots.items()}
-        return {block_id: slots for block_id, slots in left.items() if slots}
+        return _without(self.slots, freed)
+
+
+class LeaseGroup:
+    __slots__ = ("id", "leases", "slots")
+
+    def __init__(self, group_id: int) -> None:
+        self.id = group_id
+        self.leases: dict[int, Lease] = {}  # by id, those that have not ended
+        self.slots: dict[int, int] = {}  # block id → the slots that are still under one of them
+
+    def join(self, lease: Lease) -> None:
+        lease.group = self
+        self.leases[lease.id] = lease
+        add_slots(self.slots, lease.slots)
+
+    def without(self, freed: dict[int, int]) -> dict[int, int]:
+        return _without(self.slots, freed)
+
+    def leave(self, lease: Lease, freed: dict[int, int]) -> None:
+        """Slots have left a lease of the group, and if those were all it has ended."""
+        self.slots = self.without(freed)
+        if not lease.slots:
+            del self.leases[lease.id]
+
+
+def add_slots(to: dict[int, int], slots: dict[int, int]) -> None:
+    for block_id, mask in slots.items():
+        to[block_id] = to.get(block_id, 0) | mask
+
+
+def _without(slots: dict[int, int], freed: dict[int, int]) -> dict[int, int]:
+    if freed == slots:
+        return {}
+    left = {block_id: mask & ~freed.get(block_id, 0) for block_id, mask in slots.items()}
+    return {block_id: mask for block_id, mask in left.items() if mask}
 
 
 class Leases:

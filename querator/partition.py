@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterable
 from querator import bits, records
 from querator.blocks import Block, read_block
 from querator.items import NEVER_MS, Item, decode_block, decode_item
-from querator.leases import Lease, Leases
+from querator.leases import Lease, LeaseGroup, Leases
 from querator.limits import Limits
 from querator.queues import PartitionPlace
 from querator.records import Summary
@@ -76,7 +76,7 @@ class PartitionState:
         async for key, value in self._records(records.DONE):
             self.done[records.key_number(key)] = bits.from_bytes(value)
         async for key, value in self._records(records.LEASE):
-            self._restore_lease(records.key_number(key), records.decode_lease(value))
+            self._restore_leases(records.key_number(key), records.decode_leases(value))
         async for key, value in self._records(records.RECEIVED):
             self.received[records.key_number(key)] = int.from_bytes(value, "big")
         await self.read_due(0)
@@ -90,7 +90,14 @@ class PartitionState:
                 yield record
             start = page[-1].key + b"\x00"
 
-    def _restore_lease(self, lease_id: int, record: records.LeaseRecord) -> None:
+    def _restore_leases(self, group_id: int, stored: records.LeaseRecords) -> None:
+        group = LeaseGroup(group_id)
+        for lease_id, record in enumerate(stored, group_id):
+            if slots := self._restore_slots(record):
+                self.grant(Lease(lease_id, record.client_id, record.deadline, slots), group)
+
+    def _restore_slots(self, record: records.LeaseRecord) -> dict[int, int]:
+        """What is left of a lease; slots that are done may still be named."""
         slots: dict[int, int] = {}
         for block_id, count, mask in record.slots:
             block = self.blocks.get(block_id)
@@ -98,8 +105,7 @@ class PartitionState:
                 block = self.blocks[block_id] = Block(block_id, count, self.done.pop(block_id, 0))
             if left := bits.from_bytes(mask) & ~block.done:
                 slots[block_id] = left
-        if slots:
-            self.grant(Lease(lease_id, record.client_id, record.deadline, slots))
+        return slots
 
     def wants_to_read_ahead(self) -> bool:
         return (
@@ -220,7 +226,7 @@ class PartitionState:
     def has_room(self) -> bool:
         return self.window_items < self.limits.window_items and self.window_bytes < self.limits.window_bytes
 
-    def grant(self, lease: Lease, *, were_ready: bool = True) -> None:
+    def grant(self, lease: Lease, group: LeaseGroup, *, were_ready: bool = True) -> None:
         """Put items under a lease; their blocks are in memory."""
         for block_id, slots in lease.slots.items():
             block = self.blocks[block_id]
@@ -230,6 +236,7 @@ class PartitionState:
             self.leased_ready_at_sum += count * block.ready_at_ms
             if were_ready and block_id in self.window:
                 self._left_window(block, count)
+        group.join(lease)
         self.leases.add(lease)
 
     def release(self, lease: Lease, freed: dict[int, int], left: dict[int, int]) -> None:
@@ -241,6 +248,7 @@ class PartitionState:
             self.leased -= count
             self.leased_ready_at_sum -= count * block.ready_at_ms
         lease.slots = left
+        lease.group.leave(lease, freed)
         if not left:
             self.leases.remove(lease)
 

@@ -1,6 +1,6 @@
 """The small records beside the blocks: the layout of their keys and values, and of the summary.
 
-    L lease id             LeaseRecord     a lease
+    L lease id             LeaseRecords    leases that were granted together, by the id of the first
     D block id             set of slots    the slots of a block that are done, until all are
     S due time, sequence   Item            a scheduled item
     O sequence             OutboxEntry     an item on its way to another queue
@@ -11,6 +11,8 @@ arrays, to which fields may only be added at the end, with a default.
 """
 
 from __future__ import annotations
+
+from typing import TypeAlias
 
 import msgspec
 
@@ -61,6 +63,9 @@ class LeaseRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     slots: list[tuple[int, int, bytes]]  # block id, items in the block, leased slots
 
 
+LeaseRecords: TypeAlias = list[LeaseRecord]
+
+
 class OutboxEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     target: str
     item: Item
@@ -81,6 +86,6 @@ class Summary(msgspec.Struct, array_like=True, gc=False):
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode_lease = msgspec.msgpack.Decoder(LeaseRecord).decode
+decode_leases = msgspec.msgpack.Decoder(LeaseRecords).decode
 decode_outbox = msgspec.msgpack.Decoder(OutboxEntry).decode
 decode_summary = msgspec.msgpack.Decoder(Summary).decode

@@ -19,7 +19,7 @@ from querator.blocks import Block
 from querator.chooser import Chooser
 from querator.errors import NotLeased
 from querator.items import NEVER_MS, Item, encode_item, format_id, parse_id, parse_ids
-from querator.leases import Lease
+from querator.leases import Lease, LeaseGroup, add_slots
 from querator.partition import PartitionState
 from querator.queues import QueueSettings
 from querator.records import OutboxEntry
@@ -81,6 +81,8 @@ class Turn:
         self._granted: list[Lease] = []
         self._regranted: list[Lease] = []  # of slots that leave another lease in this turn
         self._renewed: dict[Lease, int] = {}
+        self._rewritten: set[LeaseGroup] = set()  # of leases that are renewed, split or taken back
+        self._group = LeaseGroup(0)  # of the leases that are granted
         self._scheduled: dict[bytes, Item] = {}
         self._unscheduled: list[bytes] = []
         self._outbox: dict[int, OutboxEntry] = {}
@@ -117,6 +119,7 @@ class Turn:
         leased = self._leased(request.ids)
         deadline_ms = self.now_ms + (request.lease_timeout_ms or self.settings.lease_timeout_ms)
         for lease, slots in leased.items():
+            self._rewritten.add(lease.group)
             if lease.slots == slots:
                 self._renewed[lease] = deadline_ms
             else:
@@ -176,8 +179,8 @@ class Turn:
         elif slots:
             self._free(lease, slots)
             self.state.keep(slots)
-            for block_id, mask in slots.items():
-                self._returned[block_id] = self._returned.get(block_id, 0) | mask
+            self._rewritten.add(lease.group)
+            add_slots(self._returned, slots)
 
     def _bury_unfit(self, block: Block) -> None:
         unfit = block.unfit(self.now_ms, self.settings.max_attempts) & ~self._ended.get(block.id, 0)
@@ -238,15 +241,12 @@ class Turn:
         return all(self.state.blocks[block_id].body is not None for block_id in block_ids)
 
     def _free(self, lease: Lease, slots: dict[int, int]) -> None:
-        freed = self._freed.setdefault(lease, {})
-        for block_id, mask in slots.items():
-            freed[block_id] = freed.get(block_id, 0) | mask
+        add_slots(self._freed.setdefault(lease, {}), slots)
 
     def _end(self, leased: LeasedSlots) -> None:
         for lease, slots in leased.items():
             self._free(lease, slots)
-            for block_id, mask in slots.items():
-                self._ended[block_id] = self._ended.get(block_id, 0) | mask
+            add_slots(self._ended, slots)
 
     def remove(self, block: Block, slots: int) -> None:
         """End ready slots. The block may be one that is not in memory."""
@@ -372,26 +372,35 @@ class Turn:
         return dropped
 
     def _write_leases(self, puts: dict[bytes, bytes], deletes: list[bytes]) -> None:
-        """The record of a lease may name slots that are done, but no block in which it has none left.
+        """The record of a group may name slots that are done, but no block in which it has none left.
 
         So most completions do not touch it, and it never names a block that is gone.
         """
-        split = {block_id for lease in self._regranted for block_id in lease.slots}
+        freed_by_group: dict[LeaseGroup, dict[int, int]] = {group: {} for group in self._rewritten}
         for lease, freed in self._freed.items():
-            left = self._left[lease] = lease.without(freed)
-            key = records.key(records.LEASE, lease.id)
+            self._left[lease] = lease.without(freed)
+            add_slots(freed_by_group.setdefault(lease.group, {}), freed)
+        for group, freed in freed_by_group.items():
+            left = group.without(freed)
+            key = records.key(records.LEASE, group.id)
             if not left:
                 deletes.append(key)
-            elif not freed.keys() <= left.keys() or not split.isdisjoint(freed):
-                puts[key] = self._lease_record(lease, left, lease.deadline_ms)
-        for lease, deadline_ms in self._renewed.items():
-            puts[records.key(records.LEASE, lease.id)] = self._lease_record(lease, lease.slots, deadline_ms)
-        for lease in chain(self._granted, self._regranted):
-            puts[records.key(records.LEASE, lease.id)] = self._lease_record(lease, lease.slots, lease.deadline_ms)
+            elif group in self._rewritten or not freed.keys() <= left.keys():
+                puts[key] = self._lease_records(group.leases.values())
+        granted = [*self._granted, *self._regranted]
+        if granted:
+            self._group = LeaseGroup(min(lease.id for lease in granted))
+            puts[records.key(records.LEASE, self._group.id)] = self._lease_records(granted)
 
-    def _lease_record(self, lease: Lease, slots: dict[int, int], deadline_ms: int) -> bytes:
-        named = [(block_id, self._count_of(block_id), bits.to_bytes(mask)) for block_id, mask in slots.items()]
-        return records.encode(records.LeaseRecord(lease.client_id, deadline_ms, named))
+    def _lease_records(self, leases: Iterable[Lease]) -> bytes:
+        stored: records.LeaseRecords = []
+        for lease in leases:
+            slots = self._left.get(lease, lease.slots)
+            if slots:
+                named = [(block_id, self._count_of(block_id), bits.to_bytes(mask)) for block_id, mask in slots.items()]
+                deadline_ms = self._renewed.get(lease, lease.deadline_ms)
+                stored.append(records.LeaseRecord(lease.client_id, deadline_ms, named))
+        return records.encode(stored)
 
     def _count_of(self, block_id: int) -> int:
         block = self.state.blocks.get(block_id)
@@ -435,7 +444,7 @@ class Turn:
         for lease, freed in self._freed.items():
             state.release(lease, freed, self._left[lease])
         for lease in self._regranted:
-            state.grant(lease, were_ready=False)
+            state.grant(lease, self._group, were_ready=False)
         for lease, deadline_ms in self._renewed.items():
             state.leases.renew(lease, deadline_ms)
         self._apply_ended()
@@ -444,7 +453,7 @@ class Turn:
         if was_complete:
             self._remember_written()
         for lease in self._granted:
-            state.grant(lease)
+            state.grant(lease, self._group)
         for key in self._unscheduled:
             state.due.pop(key, None)
         for key in self._scheduled:
@@ -454,8 +463,7 @@ class Turn:
     def _apply_ended(self) -> None:
         freed: dict[int, int] = {}
         for slots in self._freed.values():
-            for block_id, mask in slots.items():
-                freed[block_id] = freed.get(block_id, 0) | mask
+            add_slots(freed, slots)
         for block, mask in self._ended_blocks():
             self.state.finish(block, mask, were_ready=(mask & ~freed.get(block.id, 0)).bit_count())
 
