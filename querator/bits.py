@@ -23,6 +23,9 @@ def union(slots: Collection[int]) -> int:
 
 def runs(mask: int, limit: int) -> list[tuple[int, int]]:
     """The lowest ``limit`` slots as (start, stop) of neighbours, in order."""
+    if not mask & (mask - 1) and mask:  # one slot, the most common of all
+        stop = mask.bit_length()
+        return [(stop - 1, stop)] if limit > 0 else []
     found = []
     while mask and limit > 0:
         start = (mask & -mask).bit_length() - 1

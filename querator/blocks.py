@@ -31,10 +31,11 @@ def ready_at_ms(block_id: int) -> int:
 class Block:
     """What a logical queue knows of a block. A slot is ready unless it is done or leased."""
 
-    __slots__ = ("body", "count", "done", "id", "leased", "next_expiry_ms", "owners", "size", "tries")
+    __slots__ = ("body", "count", "done", "id", "leased", "next_expiry_ms", "owners", "ready_at_ms", "size", "tries")
 
     def __init__(self, block_id: int, count: int, done: int = 0) -> None:
         self.id = block_id
+        self.ready_at_ms = ready_at_ms(block_id)
         self.count = count
         self.done = done
         self.leased = 0
@@ -51,10 +52,6 @@ class Block:
     @property
     def ready(self) -> int:
         return ((1 << self.count) - 1) & ~(self.done | self.leased)
-
-    @property
-    def ready_at_ms(self) -> int:
-        return ready_at_ms(self.id)
 
     def fill(self, body: BlockBody, size: int) -> None:
         """Give the block its items."""

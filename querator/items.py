@@ -16,6 +16,7 @@ _MAX_ATTEMPT = 0xFFFF  # as far as an id tells; attempts above look alike
 
 # Block id, slot, attempt; in hexadecimal of fixed width, so that the order of text is the order of places.
 _ID = re.compile(r"[0-7][0-9a-f]{15}[0-9a-f]{3}[0-9a-f]{4}", re.ASCII)
+_BLOCK_WIDTH = 16
 
 
 class Origin(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -93,13 +94,13 @@ def parse_id(item_id: str) -> Place:
 def parse_ids(ids: list[str]) -> dict[int, dict[int, int]]:
     """What the ids name: block id → slot → attempt. Refuses an id that is there twice."""
     named: dict[int, dict[int, int]] = {}
-    prefix = ""
+    block = ""
     slots: dict[int, int] = {}
     for item_id in ids:
-        if item_id[:16] != prefix:
+        if not item_id.startswith(block) or not block:
             slots = named.setdefault(parse_id(item_id).block_id, {})
-            prefix = item_id[:16]
-        slot = _SLOT_OF_FIRST.get(item_id[16:])
+            block = item_id[:_BLOCK_WIDTH]
+        slot = _SLOT_OF_FIRST.get(item_id[_BLOCK_WIDTH:])
         attempt = 1
         if slot is None:
             _, slot, attempt = parse_id(item_id)

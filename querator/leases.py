@@ -45,12 +45,6 @@ class LeaseGroup:
     def without(self, freed: dict[int, int]) -> dict[int, int]:
         return _without(self.slots, freed)
 
-    def leave(self, lease: Lease, freed: dict[int, int]) -> None:
-        """Slots have left a lease of the group, and if those were all it has ended."""
-        self.slots = self.without(freed)
-        if not lease.slots:
-            del self.leases[lease.id]
-
 
 def add_slots(to: dict[int, int], slots: dict[int, int]) -> None:
     for block_id, mask in slots.items():

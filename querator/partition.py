@@ -248,8 +248,8 @@ class PartitionState:
             self.leased -= count
             self.leased_ready_at_sum -= count * block.ready_at_ms
         lease.slots = left
-        lease.group.leave(lease, freed)
         if not left:
+            del lease.group.leases[lease.id]
             self.leases.remove(lease)
 
     def finish(self, block: Block, slots: int, *, were_ready: int) -> None:

@@ -82,6 +82,7 @@ class Turn:
         self._regranted: list[Lease] = []  # of slots that leave another lease in this turn
         self._renewed: dict[Lease, int] = {}
         self._rewritten: set[LeaseGroup] = set()  # of leases that are renewed, split or taken back
+        self._group_left: dict[LeaseGroup, dict[int, int]] = {}
         self._group = LeaseGroup(0)  # of the leases that are granted
         self._scheduled: dict[bytes, Item] = {}
         self._unscheduled: list[bytes] = []
@@ -123,7 +124,7 @@ class Turn:
             if lease.slots == slots:
                 self._renewed[lease] = deadline_ms
             else:
-                self._regranted.append(Lease(self._next(), lease.client_id, deadline_ms, slots))
+                self._regranted.append(Lease(self._next(), lease.client_id, deadline_ms, dict(slots)))
                 self._free(lease, slots)
         return deadline_ms
 
@@ -241,7 +242,12 @@ class Turn:
         return all(self.state.blocks[block_id].body is not None for block_id in block_ids)
 
     def _free(self, lease: Lease, slots: dict[int, int]) -> None:
-        add_slots(self._freed.setdefault(lease, {}), slots)
+        """Takes the dict over."""
+        freed = self._freed.get(lease)
+        if freed is None:
+            self._freed[lease] = slots
+        else:
+            add_slots(freed, slots)
 
     def _end(self, leased: LeasedSlots) -> None:
         for lease, slots in leased.items():
@@ -381,7 +387,7 @@ class Turn:
             self._left[lease] = lease.without(freed)
             add_slots(freed_by_group.setdefault(lease.group, {}), freed)
         for group, freed in freed_by_group.items():
-            left = group.without(freed)
+            left = self._group_left[group] = group.without(freed)
             key = records.key(records.LEASE, group.id)
             if not left:
                 deletes.append(key)
@@ -443,6 +449,8 @@ class Turn:
         state.summary = self._summary
         for lease, freed in self._freed.items():
             state.release(lease, freed, self._left[lease])
+        for group, left in self._group_left.items():
+            group.slots = left
         for lease in self._regranted:
             state.grant(lease, self._group, were_ready=False)
         for lease, deadline_ms in self._renewed.items():
