@@ -69,7 +69,7 @@ class Hall:
         self.connections: set[Connected] = set()
         self.handed: dict[object, Handed] = {}  # by aiohttp's protocol
         self.stopping = False
-        self._log_requests = log_requests
+        self.log_requests = log_requests
         self._when_empty: Callable[[], None] | None = None
         self._heads: dict[tuple[int, bool, bool], bytes] = {}
         self._date = b""
@@ -99,7 +99,7 @@ class Hall:
         """Count an answer to a call, through whichever door it went."""
         seconds = monotonic() - started_s
         self.metrics.calls[name].observe(code, seconds)
-        if self._log_requests:
+        if self.log_requests:
             _log.debug("request", call=name, code=code, seconds=round(seconds, 6))
 
     def response(self, code: int, body: bytes, form: Form, keep_alive: bool) -> bytes:

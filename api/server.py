@@ -72,6 +72,10 @@ class Server:
             self._stopped = asyncio.get_running_loop().create_task(self._stop())
         await asyncio.shield(self._stopped)
 
+    def log_requests(self, on: bool) -> None:
+        """Whether each request is an event at debug."""
+        self._hall.log_requests = on
+
     def _connect(self) -> Connection:
         assert self._full_server is not None
         return Connection(self._hall, self._heads, self._full_server, fast=self._fast_door)

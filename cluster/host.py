@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
@@ -14,6 +15,7 @@ from querator.clock import Clock
 from querator.errors import NoSuchQueue, RequestFailed, RetryRequest
 from querator.limits import Limits
 from querator.logical_queue import LogicalQueue
+from querator.member import Status
 from querator.partition import PartitionState
 from querator.queues import Queue
 from querator.relay import Entries, Relay
@@ -50,6 +52,9 @@ class Host:
         partitions = tuple(msgspec.structs.replace(place, epoch=place.epoch + 1) for place in queue.partitions)
         queue = msgspec.structs.replace(queue, partitions=partitions)
         await self.catalog.replace(queue)
+        for place in queue.partitions:
+            if self.backends[place.backend].driver == "memory":  # it has lost everything when it stopped
+                await self.backends[place.backend].create(place.uid)
         states = [
             PartitionState(place, self.backends[place.backend].partition(place.uid), self._limits)
             for place in queue.partitions
@@ -74,6 +79,12 @@ class Host:
             if partition in logical_queue.members:
                 return logical_queue
         return logical_queues[0]
+
+    def failing(self) -> Counter[str]:
+        """How many partitions cannot be used, by backend."""
+        stats = [each.stats() for logical_queues in self._logical_queues.values() for each in logical_queues]
+        partitions = [partition for each in stats for partition in each.partitions]
+        return Counter(partition.backend for partition in partitions if partition.state != Status.AVAILABLE)
 
     def update(self, queue: Queue) -> None:
         for logical_queue in self.logical_queues(queue.name):

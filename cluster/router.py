@@ -18,6 +18,7 @@ from querator.errors import Conflict, InvalidRequest
 from querator.inspection import ItemView
 from querator.items import Item
 from querator.limits import Limits
+from querator.member import Status
 from querator.queues import Queue, QueueSettings, QueueStats
 from querator.requests import Produced, Reservation, RetryItem, Scheduled
 from querator.waist import Backend, Health
@@ -131,17 +132,17 @@ class Router:
         """From here on the queue takes nothing, unless it turns out that it is not empty."""
         logical_queues = self._host.logical_queues(queue_name)
         await asyncio.gather(*(logical_queue.freeze() for logical_queue in logical_queues))
-        if count := self._count(queue_name):
-            for logical_queue in logical_queues:
-                logical_queue.thaw()
-            raise Conflict("queue is not empty", f"'{queue_name}' holds {count} items; use force to delete them")
-
-    def _count(self, queue_name: str) -> int:
-        return sum(
-            partition.total + partition.scheduled + partition.outbox
-            for logical_queue in self._host.logical_queues(queue_name)
-            for partition in logical_queue.stats().partitions
-        )
+        partitions = [each for logical_queue in logical_queues for each in logical_queue.stats().partitions]
+        unknown = [each.partition for each in partitions if each.state != Status.AVAILABLE]
+        count = sum(each.total + each.scheduled + each.outbox for each in partitions)
+        if not unknown and not count:
+            return
+        for logical_queue in logical_queues:
+            logical_queue.thaw()
+        if unknown:
+            details = f"what partition {unknown[0]} of '{queue_name}' holds is not known now; use force to delete it"
+            raise Conflict("queue may not be empty", details)
+        raise Conflict("queue is not empty", f"'{queue_name}' holds {count} items; use force to delete them")
 
     async def list_queues(self, pivot: str, limit: int, namespace: str) -> list[Queue]:
         """In the order of names, from the pivot on."""
@@ -186,5 +187,9 @@ class Router:
         return self._host.backends
 
     async def health(self) -> Mapping[str, Health]:
-        """The health of each backend by its name."""
-        return {name: await backend.health() for name, backend in self._host.backends.items()}
+        """The health of each backend by its name; a backend is not well while a partition on it fails."""
+        report = {name: await backend.health() for name, backend in self._host.backends.items()}
+        for name, failing in self._host.failing().items():
+            if name in report and report[name].ok:
+                report[name] = Health(ok=False, details=f"{failing} partitions cannot be used")
+        return report

@@ -14,8 +14,8 @@ from querator.inspection import ItemView
 from querator.items import NEVER_MS, Item, decode_item, format_id, parse_id
 from querator.logical_queue import LogicalQueue
 from querator.member import Member
-from querator.requests import Change
-from querator.turn import Later, Turn
+from querator.requests import Change, Later
+from querator.turn import Turn
 from querator.waist import MAX_BLOCK_ID, StorageError, StoredBlock
 
 _BLOCKS_PER_READ = 16

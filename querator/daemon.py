@@ -43,6 +43,7 @@ class Instance:
         self._read_again = read_again
         self._started = AsyncExitStack()
         self._router: Router
+        self._server: Server
 
     async def start(self) -> list[tuple[str, int]]:
         """Returns the addresses it listens on."""
@@ -70,7 +71,7 @@ class Instance:
         await host.start()
         self._router = Router(host, config.limits)
         await self._create_queues(config)
-        server = Server(
+        self._server = server = Server(
             router=self._router,
             limits=config.limits,
             reload_config=self.reload,
@@ -93,6 +94,7 @@ class Instance:
         """Make the queues that are declared and not there; returns their names."""
         there = {queue.name for queue in await self._router.list_queues("", sys.maxsize, "")}
         missing = [declared for declared in config.queues if declared.queue_name not in there]
+        missing.sort(key=lambda declared: declared.dead_queue != "")  # what may be a dead queue comes first
         for declared in missing:
             await self._router.create_queue(declared.settings())
         return [declared.queue_name for declared in missing]
@@ -110,6 +112,7 @@ class Instance:
         changes = [f"queue '{name}' was created" for name in await self._create_queues(config)]
         if config.log != self._config.log:
             set_up_logging(config.log)
+            self._server.log_requests(config.log.level == "debug")
             changes.append(f"log is {config.log.format} from {config.log.level} on")
         self._config = config
         _log.info("configuration reloaded", changes=changes)

@@ -33,6 +33,7 @@ from querator.queues import LogicalQueueStats, Queue
 from querator.requests import (
     Complete,
     Deliver,
+    Later,
     Produce,
     Produced,
     Renew,
@@ -42,8 +43,9 @@ from querator.requests import (
     Retry,
     RetryItem,
     Scheduled,
+    Unread,
 )
-from querator.turn import Later, Turn, Unread
+from querator.turn import Turn
 from querator.waist import Batch, Fenced, OutcomeUnknown, StorageError
 from querator.waiting import Waiting
 
@@ -466,10 +468,15 @@ class LogicalQueue:
             if request.deadline_ms > now_ms:
                 next_deadline_ms = min(next_deadline_ms, request.deadline_ms)
             elif not request.future.done():
-                request.future.set_exception(TimedOut(_REASONS.get(type(request), "it could not be stored in time")))
+                request.future.set_exception(TimedOut(self._reason(request)))
         # Where very many wait, a deadline may be late by a little, so that looking for it stays cheap.
         self._next_deadline_ms = max(next_deadline_ms, now_ms + len(waiting) // _LOOKED_AT_PER_MS)
         self._waiting.drop_answered()
+
+    def _reason(self, request: Request) -> str:
+        if not any(member.works for member in self.members.values()):
+            return f"no partition of '{self.queue.name}' can be used now"
+        return "no items were ready" if isinstance(request, Reserve) else "it could not be stored in time"
 
     # Sight.
 
@@ -483,12 +490,6 @@ class LogicalQueue:
             in_flight=sum(len(member.turn.requests) for member in members if member.turn is not None),
             partitions=[member.stats(now_ms) for member in members],
         )
-
-
-_REASONS: dict[type[Request], str] = {
-    Reserve: "no items were ready",
-    Produce: "no partition could store the items",
-}
 
 
 def _refuse(requests: Iterable[Request], error: QueratorError) -> None:

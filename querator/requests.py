@@ -178,3 +178,14 @@ class Change(Request):
         super().__init__(NEVER_MS, future)
         self.partition = partition
         self.plan = plan
+
+
+class Later(Exception):
+    """The request touches what this turn already changes: it belongs to the next one."""
+
+
+class Unread(Exception):
+    """The request needs the items of these blocks, and not all of them are in memory."""
+
+    def __init__(self, block_ids: set[int]) -> None:
+        self.block_ids = block_ids

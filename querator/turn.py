@@ -27,6 +27,7 @@ from querator.requests import (
     Change,
     Complete,
     Deliver,
+    Later,
     Produce,
     Produced,
     Renew,
@@ -36,21 +37,11 @@ from querator.requests import (
     Retry,
     Run,
     Settle,
+    Unread,
 )
 from querator.waist import Batch
 
 _EXPIRED_AT_ONCE = 1000  # items and leases, by one turn
-
-
-class Later(Exception):
-    """The request touches what this turn already changes: it belongs to the next one."""
-
-
-class Unread(Exception):
-    """The request needs the items of these blocks, and not all of them are in memory."""
-
-    def __init__(self, block_ids: set[int]) -> None:
-        self.block_ids = block_ids
 
 
 LeasedSlots: TypeAlias = dict[Lease, dict[int, int]]

@@ -61,7 +61,7 @@ def _missing_bench(module: str) -> click.Command:
     def fail() -> None:
         raise click.ClickException(
             f"'{module}' is not installed; the benchmark runs from a checkout of the sources: "
-            "run `make setup` there, then `querator bench`"
+            "run `make test` there, then `querator bench`"
         )
 
     settings = {"ignore_unknown_options": True, "allow_extra_args": True}

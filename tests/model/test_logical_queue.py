@@ -16,9 +16,9 @@ from querator.clock import ManualClock
 from querator.errors import NotLeased
 from querator.items import Item
 from querator.queues import QueueSettings, RetryPolicy
-from querator.requests import RetryItem, Scheduled
+from querator.requests import Produced, RetryItem, Scheduled
 from storage.drivers import open_backend
-from tests.model.model import ModelItem, ModelQueue
+from tests.model.model import ModelItem, ModelQueue, State
 from tests.model.rig import Rig, outcome
 
 TIMEOUT_MS = 10**9
@@ -93,7 +93,7 @@ class LogicalQueueMachine(RuleBasedStateMachine):
         tag = f"item-{self.made}"
         timeout_ms = 3_000 if expires else self.settings.expire_timeout_ms
         expire_at_ms = max(now_ms, due_at_ms) + timeout_ms if timeout_ms else None
-        state = "scheduled" if due_at_ms else "ready"
+        state: State = "scheduled" if due_at_ms else "ready"
         self.model.items[tag] = ModelItem(tag=tag, state=state, expire_at_ms=expire_at_ms, due_at_ms=due_at_ms)
         return Item(tag.encode(), expire_at=now_ms + 3_000 if expires else 0)
 
@@ -264,7 +264,7 @@ class LogicalQueueMachine(RuleBasedStateMachine):
         assert sum(partition.scheduled for partition in partitions) == len(scheduled)
 
 
-def outcome_of(future: asyncio.Future[object]) -> bool:
+def outcome_of(future: asyncio.Future[Produced]) -> bool:
     return not future.cancelled() and future.exception() is None
 
 
