@@ -10,6 +10,7 @@
     ├── Conflict            409  the request does not fit what is there now
     ├── TooManyRequests     429  retryable
     ├── RequestFailed       453  the request was understood, and cannot be done
+    │   └── ProduceInDoubt
     ├── RetryRequest        454  retryable: try the same call again
     │   ├── Overloaded
     │   ├── TimedOut
@@ -92,6 +93,13 @@ class TooManyRequests(QueratorError):
 class RequestFailed(QueratorError):
     code = 453
     code_text = "Request Failed"
+
+
+class ProduceInDoubt(RequestFailed):
+    """Sending the same produce again could store its items twice, so this is not retryable."""
+
+    def __init__(self) -> None:
+        super().__init__("outcome is unknown", "the items may be stored or not; storage did not answer in time")
 
 
 class RetryRequest(QueratorError):

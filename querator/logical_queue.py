@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from querator.errors import (
     InvalidRequest,
     Overloaded,
     PartitionFailing,
+    ProduceInDoubt,
     QueratorError,
     RetryRequest,
     Stopping,
@@ -44,6 +45,7 @@ from querator.requests import (
     RetryItem,
     Scheduled,
     Unread,
+    refuse,
 )
 from querator.turn import Turn
 from querator.waist import Batch, Fenced, OutcomeUnknown, StorageError
@@ -118,9 +120,10 @@ class LogicalQueue:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        _refuse(self._unanswered(), Stopping())
         for member in self.members.values():
             member.status = Status.UNAVAILABLE
+            refuse(member.in_doubt(), ProduceInDoubt())
+        refuse(self._unanswered(), Stopping())
         await asyncio.gather(*(member.state.stored.close() for member in self.members.values()))
 
     async def _finish(self) -> None:
@@ -253,7 +256,7 @@ class LogicalQueue:
             for member in free:
                 self._begin(member, now_ms)
         if self._refusal is Stopping:
-            _refuse(self._waiting.reserves, Stopping())
+            refuse(self._waiting.reserves, Stopping())
         self._arm(now_ms)
         self._turned.set()
 
@@ -266,7 +269,7 @@ class LogicalQueue:
         except Exception:  # noqa: BLE001 - a defect: nothing of this turn can be trusted, and nobody may wait for it
             _log.exception("turn failed", queue=self.queue.name, partition=member.number)
             given = [*member.produces, *(reserve for reserve, _ in member.reserves), *member.inbox, *turn.requests]
-            _refuse(given, InternalError())
+            refuse(given, InternalError())
             batch = None
         member.produces = []
         member.reserves = []
@@ -347,7 +350,7 @@ class LogicalQueue:
         member.news.set()
         self._waiting.put_back(turn.requests)
         others = (request for request in turn.requests if not isinstance(request, Produce | Reserve))
-        _refuse(others, PartitionFailing(self.queue.name, member.number))
+        refuse(others, PartitionFailing(self.queue.name, member.number))
 
     # Failing partitions.
 
@@ -355,7 +358,7 @@ class LogicalQueue:
         member.failures += 1
         member.status = Status.FAILING
         _log.warning("partition is failing", queue=self.queue.name, partition=member.number, error=str(error))
-        _refuse(member.inbox, PartitionFailing(self.queue.name, member.number))
+        refuse(member.inbox, PartitionFailing(self.queue.name, member.number))
         member.inbox.clear()
         self.spawn(self._recover(member, rebuild=rebuild))
 
@@ -405,7 +408,7 @@ class LogicalQueue:
         """Another owner has the partition; whatever we think of it is worth nothing."""
         member.status = Status.UNAVAILABLE
         _log.warning("partition was taken over", queue=self.queue.name, partition=member.number)
-        _refuse(member.waiting(), PartitionFailing(self.queue.name, member.number))
+        refuse(member.waiting(), PartitionFailing(self.queue.name, member.number))
         member.inbox.clear()
         member.turn = None
         member.news.set()
@@ -463,12 +466,14 @@ class LogicalQueue:
     def _time_out(self, now_ms: int) -> None:
         """Answer the requests whose deadline has passed, and find the next deadline."""
         waiting = list(self._unanswered())
+        in_doubt = {produce for member in self.members.values() for produce in member.in_doubt()}
         next_deadline_ms = NEVER_MS
         for request in waiting:
             if request.deadline_ms > now_ms:
                 next_deadline_ms = min(next_deadline_ms, request.deadline_ms)
             elif not request.future.done():
-                request.future.set_exception(TimedOut(self._reason(request)))
+                late = ProduceInDoubt() if request in in_doubt else TimedOut(self._reason(request))
+                request.future.set_exception(late)
         # Where very many wait, a deadline may be late by a little, so that looking for it stays cheap.
         self._next_deadline_ms = max(next_deadline_ms, now_ms + len(waiting) // _LOOKED_AT_PER_MS)
         self._waiting.drop_answered()
@@ -490,9 +495,3 @@ class LogicalQueue:
             in_flight=sum(len(member.turn.requests) for member in members if member.turn is not None),
             partitions=[member.stats(now_ms) for member in members],
         )
-
-
-def _refuse(requests: Iterable[Request], error: QueratorError) -> None:
-    for request in list(requests):
-        if not request.future.done():
-            request.future.set_exception(error)

@@ -68,6 +68,10 @@ class Member:
         if self.turn is not None:
             yield from self.turn.requests
 
+    def in_doubt(self) -> list[Produce]:
+        """Produces of which it is not known whether they are stored."""
+        return [request for request in self.turn.requests if isinstance(request, Produce)] if self.turn else []
+
     def stats(self, now_ms: int) -> PartitionStats:
         state = self.state
         summary = state.summary

@@ -7,9 +7,10 @@ wherever it waits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from querator.errors import QueratorError
 from querator.items import NEVER_MS, Item, format_ids
 
 if TYPE_CHECKING:
@@ -189,3 +190,10 @@ class Unread(Exception):
 
     def __init__(self, block_ids: set[int]) -> None:
         self.block_ids = block_ids
+
+
+def refuse(requests: Iterable[Request], error: QueratorError) -> None:
+    """Answer those that are not answered yet with an error."""
+    for request in list(requests):
+        if not request.future.done():
+            request.future.set_exception(error)
