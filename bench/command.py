@@ -20,7 +20,7 @@ from bench.proc import file_system
 from bench.profile import profile_case
 from bench.report import Report, show, write_json
 from bench.rounds import Case, ItemsLost, OnRound, Plan, TooShort
-from bench.suite import Setting, run_cases, run_latency, run_suite
+from bench.suite import Setting, run_cases, run_latency, run_parts, run_suite
 
 _DISK = Path("/var/tmp")  # outlives a reboot by convention, so it is on a disk; passable for every user
 _LOG_WIDTH = 130
@@ -205,6 +205,13 @@ def cases(
         for parts, batch, many in itertools.product(partitions, batches, clients)
     ]
     _run(options, lambda setting: run_cases(setting, wanted))
+
+
+@bench.command()
+@click.pass_obj
+def parts(options: _Options) -> None:
+    """What the fast door and the blocks each bring: the same server without one of them."""
+    _run(options, run_parts)
 
 
 @bench.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -45,10 +45,9 @@ def split_load(load: Load, processes: int) -> list[Load]:
 class Querator:
     """A server that we started, or one that runs already at an address."""
 
-    role = "querator"
-
-    def __init__(self, name: str, address: str, pid: int | None = None) -> None:
+    def __init__(self, name: str, address: str, pid: int | None = None, role: str = "querator") -> None:
         self.name = name
+        self.role = role
         self._address = address
         self._pid = pid
         self._queues = itertools.count(1)
@@ -191,3 +190,23 @@ def served(folder: Path, driver: str, url: str | None) -> Iterator[Querator]:
         yield Querator(f"querator ({driver})", server.address, server.process.pid)
     finally:
         server.stop()
+
+
+# The configuration that takes one part away.
+PARTS: Mapping[str, Mapping[str, object]] = {
+    "without fast door": {"fast_door": False},
+    "without blocks": {"limits": {"block_items": 1}},
+}
+
+
+@contextmanager
+def without_parts(folder: Path, driver: str) -> Iterator[list[Contestant]]:
+    """Our server several times, each without one of the parts that are to make it fast."""
+    with ExitStack() as stack:
+        found: list[Contestant] = []
+        for name, options in PARTS.items():
+            server = ServerProcess(folder / name.replace(" ", "-"), driver, options)
+            stack.callback(server.stop)
+            server.start()
+            found.append(Querator(name, server.address, server.process.pid, role="part"))
+        yield found

@@ -14,7 +14,7 @@ from matplotlib import pyplot as plt
 from bench.report import Report, cases, short
 from bench.rounds import Outcome
 
-_COLOURS = {"querator": "#3b6fb6", "limit": "#8a8a8a", "peer": "#c98b3b"}
+_COLOURS = {"querator": "#3b6fb6", "limit": "#8a8a8a", "peer": "#c98b3b", "part": "#7fa4d4"}
 _PERCENTILES = ("p50", "p99", "p999")
 
 

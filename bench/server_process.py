@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -96,9 +97,11 @@ class Control:
 class ServerProcess:
     """One server with its data in a folder of its own. May be killed and started again on the same data."""
 
-    def __init__(self, folder: Path, driver: str = "sqlite") -> None:
+    def __init__(self, folder: Path, driver: str = "sqlite", options: Mapping[str, object] | None = None) -> None:
         self._folder = folder
-        self._driver = driver
+        self._config = dict(options or {})  # of the configuration file
+        if driver != "sqlite":
+            self._config["storage"] = [{"name": "bench", "driver": driver, "affinity": 1.0}]
         self._process: subprocess.Popen[bytes] | None = None
         self.log = folder / "server.log"
         self.address = ""
@@ -124,10 +127,10 @@ class ServerProcess:
         if program is None:
             raise FileNotFoundError(f"there is no querator command beside {sys.executable}; install the project first")
         command = [program, "serve", "--listen", self.address, "--data-dir", str(self._folder)]
-        if self._driver == "sqlite":
+        if not self._config:
             return command
         config = self._folder / "bench.yaml"
-        config.write_text(json.dumps({"storage": [{"name": "bench", "driver": self._driver, "affinity": 1.0}]}))
+        config.write_text(json.dumps(self._config))
         return [*command, "--config", str(config)]
 
     def _check_alive(self, began: float) -> None:

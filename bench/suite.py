@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.contestants import ROWS, OnMissing, limits, peers, served
+from bench.contestants import ROWS, OnMissing, limits, peers, served, without_parts
 from bench.environment import describe
 from bench.figures import ratios
 from bench.report import Claim, Report
@@ -64,6 +64,18 @@ def run_suite(setting: Setting) -> Report:
 
 def run_cases(setting: Setting, cases: Sequence[Case]) -> Report:
     return Report(preset="cases", environment=describe(setting.folder), outcomes=_run(setting, cases))
+
+
+def run_parts(setting: Setting) -> Report:
+    """The same server without one of its parts: what each of them brings."""
+    outcomes: list[Outcome] = []
+    with (
+        served(setting.folder, setting.driver, setting.url) as server,
+        without_parts(setting.folder, setting.driver) as others,
+    ):
+        for case in (BATCH_100, BATCH_1000, SINGLE):
+            outcomes += compete(case, [server, *others], setting.plan, setting.on_round)
+    return Report(preset="parts", environment=describe(setting.folder), outcomes=outcomes)
 
 
 def run_latency(setting: Setting, rates: Sequence[float], batch: int, clients: int) -> Report:

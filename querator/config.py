@@ -89,6 +89,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     data_dir: str = "./data"
     storage: list[BackendConfig] = msgspec.field(default_factory=lambda: [_EMBEDDED])
     queues: list[QueueConfig] = []
+    fast_door: bool = True  # False: every request goes through aiohttp
     limits: Limits = Limits()
     log: LogConfig = LogConfig()
 

@@ -31,7 +31,7 @@ from storage.drivers import open_backend
 
 _log = structlog.get_logger(__name__)
 
-_FIXED = ("listen", "data_dir", "storage", "limits")  # options that need a restart
+_FIXED = ("listen", "data_dir", "storage", "fast_door", "limits")  # options that need a restart
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
@@ -75,6 +75,7 @@ class Instance:
             router=self._router,
             limits=config.limits,
             reload_config=self.reload,
+            fast_door=config.fast_door,
             log_requests=config.log.level == "debug",
         )
         self._started.push_async_callback(server.stop)
