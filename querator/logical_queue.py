@@ -408,6 +408,7 @@ class LogicalQueue:
         """Another owner has the partition; whatever we think of it is worth nothing."""
         member.status = Status.UNAVAILABLE
         _log.warning("partition was taken over", queue=self.queue.name, partition=member.number)
+        refuse(member.in_doubt(), ProduceInDoubt())
         refuse(member.waiting(), PartitionFailing(self.queue.name, member.number))
         member.inbox.clear()
         member.turn = None
