@@ -12,6 +12,8 @@ def span(start: int, stop: int) -> int:
 
 def union(slots: Collection[int]) -> int:
     """The set of these slots."""
+    if isinstance(slots, range):
+        return span(slots.start, slots.stop)
     first, last = min(slots), max(slots)
     if last - first + 1 == len(slots):
         return span(first, last + 1)

@@ -6,9 +6,11 @@ sequence within that ms (15 bits).
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from querator import bits
 from querator.errors import NotLeased
-from querator.items import NEVER_MS, BlockBody, Item, decode_block, format_id, same_attempt
+from querator.items import NEVER_MS, BlockBody, Item, NamedSlots, decode_block, format_id, same_attempt
 from querator.leases import Lease
 
 _EPOCH_MS = 1_700_000_000_000
@@ -81,9 +83,13 @@ class Block:
         """The lease that the slot is under."""
         return self.owners[slot] if slot < len(self.owners) else None
 
-    def by_lease(self, named: dict[int, int]) -> dict[Lease, list[int]]:
-        """Slots, given with the attempt that is meant, by their lease. Raises `NotLeased` for the first without."""
-        found: dict[Lease, list[int]] = {}
+    def by_lease(self, named: NamedSlots) -> dict[Lease, Collection[int]]:
+        """The slots by their lease. Raises `NotLeased` for the first without, or in another hand-out than is named."""
+        if isinstance(named, range):
+            if lease := self._sole_owner(named):
+                return {lease: named}
+            named = dict.fromkeys(named, 1)
+        found: dict[Lease, Collection[int]] = {}
         owners, count, body = self.owners, len(self.owners), self.body
         last: Lease | None = None
         slots: list[int] = []
@@ -92,10 +98,17 @@ class Block:
             if lease is None or (body is not None and not same_attempt(attempt, body.items[slot].attempts + 1)):
                 raise NotLeased(format_id(self.id, slot, attempt))
             if lease is not last:
-                slots = found.setdefault(lease, [])
+                slots = found.setdefault(lease, [])  # type: ignore[assignment]
                 last = lease
             slots.append(slot)
         return found
+
+    def _sole_owner(self, run: range) -> Lease | None:
+        """The lease that all of these first hand-outs are under, if there is one."""
+        owners = self.owners[run.start : run.stop]
+        if self.tries or len(owners) != len(run) or owners.count(owners[0]) != len(owners):
+            return None
+        return owners[0]
 
     def lease(self, slots: int, lease: Lease) -> None:
         assert slots & (self.done | self.leased) == 0, "at most one lease on an item"

@@ -30,7 +30,7 @@ class Chooser:
             for start, stop in bits.runs(self._ready, count):
                 mask = bits.span(start, stop)
                 taken[block.id] = taken.get(block.id, 0) | mask
-                runs.append(Run(block.id, start, block.body.items[start:stop]))
+                runs.append(Run(block.id, start, block.body.items[start:stop], block.tries == 0))
                 self._ready ^= mask
                 count -= stop - start
         return taken, runs

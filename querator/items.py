@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -75,14 +75,12 @@ _FIRST_HAND_OUTS = [f"{slot:03x}0001" for slot in range(MAX_SLOTS)]
 _SLOT_OF_FIRST = {text: slot for slot, text in enumerate(_FIRST_HAND_OUTS)}
 
 
-def format_ids(block_id: int, start: int, items: list[Item]) -> list[str]:
-    """The ids of the present hand-out of neighbouring items."""
+def format_ids(block_id: int, start: int, items: list[Item], *, first: bool) -> list[str]:
+    """The ids of the present hand-out of neighbouring items; ``first`` if it is known to be the first of all."""
     prefix = f"{block_id:016x}"
-    first = _FIRST_HAND_OUTS
-    return [
-        prefix + first[slot] if not item.attempts else format_id(block_id, slot, item.attempts + 1)
-        for slot, item in enumerate(items, start)
-    ]
+    if first:
+        return [prefix + text for text in _FIRST_HAND_OUTS[start : start + len(items)]]
+    return [format_id(block_id, slot, item.attempts + 1) for slot, item in enumerate(items, start)]
 
 
 def parse_id(item_id: str) -> Place:
@@ -91,15 +89,24 @@ def parse_id(item_id: str) -> Place:
     return Place(int(item_id[:16], 16), int(item_id[16:19], 16), int(item_id[19:], 16))
 
 
-def parse_ids(ids: list[str]) -> dict[int, dict[int, int]]:
-    """What the ids name: block id → slot → attempt. Refuses an id that is there twice."""
-    named: dict[int, dict[int, int]] = {}
-    block = ""
+# Slots of one block, as ids name them: neighbours in their first hand-out, or each with its attempt.
+NamedSlots: TypeAlias = range | dict[int, int]
+
+
+def parse_ids(ids: list[str]) -> dict[int, NamedSlots]:
+    """What the ids name, by block. Refuses an id that is there twice."""
+    first = parse_id(ids[0])
+    run = range(first.slot, first.slot + len(ids))
+    prefix = ids[0][:_BLOCK_WIDTH]
+    if ids == [prefix + text for text in _FIRST_HAND_OUTS[run.start : run.stop]]:
+        return {first.block_id: run}
+    named: dict[int, NamedSlots] = {}
     slots: dict[int, int] = {}
+    prefix = ""
     for item_id in ids:
-        if not item_id.startswith(block) or not block:
-            slots = named.setdefault(parse_id(item_id).block_id, {})
-            block = item_id[:_BLOCK_WIDTH]
+        if not prefix or not item_id.startswith(prefix):
+            slots = named.setdefault(parse_id(item_id).block_id, {})  # type: ignore[assignment]
+            prefix = item_id[:_BLOCK_WIDTH]
         slot = _SLOT_OF_FIRST.get(item_id[_BLOCK_WIDTH:])
         attempt = 1
         if slot is None:

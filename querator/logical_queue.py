@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -419,21 +419,21 @@ class LogicalQueue:
     def _read_what_is_missing(self, member: Member, now_ms: int) -> None:
         state = member.state
         if state.wants_to_read_ahead() and "ahead" not in member.reading:
-            self._read(member, "ahead", state.read_ahead())
+            self._read(member, "ahead", state.read_ahead)
         if state.next_due_ms <= now_ms and not state.due and "due" not in member.reading:
-            self._read(member, "due", state.read_due(now_ms))
+            self._read(member, "due", lambda: state.read_due(now_ms))
 
     def _read_bodies(self, member: Member, block_ids: set[int]) -> None:
         if "bodies" not in member.reading:
-            self._read(member, "bodies", member.state.read_bodies(block_ids))
+            self._read(member, "bodies", lambda: member.state.read_bodies(block_ids))
 
-    def _read(self, member: Member, what: str, reading: Coroutine[Any, Any, None]) -> None:
+    def _read(self, member: Member, what: str, read: Callable[[], Awaitable[None]]) -> None:
         member.reading.add(what)
-        self.spawn(self._finish_reading(member, what, reading))
+        self.spawn(self._finish_reading(member, what, read))
 
-    async def _finish_reading(self, member: Member, what: str, reading: Coroutine[Any, Any, None]) -> None:
+    async def _finish_reading(self, member: Member, what: str, read: Callable[[], Awaitable[None]]) -> None:
         try:
-            await reading
+            await read()
         except StorageError as error:
             if member.status is Status.AVAILABLE and member.turn is None:
                 self._fail(member, error)

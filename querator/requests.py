@@ -23,10 +23,11 @@ class Run(NamedTuple):
     block_id: int
     start: int  # the slot of the first
     items: list[Item]
+    fresh: bool = False  # known to be in their first hand-out
 
     def ids(self) -> list[str]:
         """The ids of the present hand-out of these items."""
-        return format_ids(self.block_id, self.start, self.items)
+        return format_ids(self.block_id, self.start, self.items, first=self.fresh)
 
 
 class Produced(NamedTuple):

@@ -216,7 +216,7 @@ class Turn:
         for block_id, named in parse_ids(ids).items():
             block = self.state.blocks.get(block_id)
             if block is None:
-                raise NotLeased(format_id(block_id, *next(iter(named.items()))))
+                raise NotLeased(next(each for each in ids if parse_id(each).block_id == block_id))
             for lease, slots in block.by_lease(named).items():
                 mask = bits.union(slots)
                 if lease in self._renewed or mask & self._freed.get(lease, {}).get(block_id, 0):
