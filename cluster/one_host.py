@@ -88,4 +88,5 @@ class OneHostCoordinator:
         return revision
 
     async def close(self) -> None:
-        await self._connection.close()
+        async with self._writing:  # one whose caller has gone may still run
+            await self._connection.close()
