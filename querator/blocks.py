@@ -21,7 +21,7 @@ _LANE = 64 << (_TIME_BITS + _SEQUENCE_BITS)  # the middle one: items without pri
 
 
 def next_block_id(now_ms: int, last_block_id: int) -> int:
-    """An id for now that is higher than the last one, also if the clock went back."""
+    """An id for this instant that is higher than the last one, also if the clock went back."""
     return max(_LANE | (now_ms - _EPOCH_MS) << _SEQUENCE_BITS, last_block_id + 1)
 
 
