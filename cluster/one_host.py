@@ -25,10 +25,12 @@ class OneHostCoordinator:
 
     @classmethod
     async def open(cls, path: Path) -> OneHostCoordinator:
+        connection = aiosqlite.connect(path, isolation_level=None, timeout=_BUSY_TIMEOUT_S)
         try:
-            connection = await aiosqlite.connect(path, isolation_level=None, timeout=_BUSY_TIMEOUT_S)
+            await connection
             await connection.executescript(_SCHEMA)
         except sqlite3.Error as error:
+            await _close(connection)
             raise CoordinationError(f"{path.name} cannot be opened: {error}") from error
         return cls(connection)
 
@@ -89,4 +91,10 @@ class OneHostCoordinator:
 
     async def close(self) -> None:
         async with self._writing:  # one whose caller has gone may still run
-            await self._connection.close()
+            await _close(self._connection)
+
+
+async def _close(connection: aiosqlite.Connection) -> None:
+    await connection.close()
+    # Its thread still touches the event loop after it has answered, and must not outlive it.
+    connection._thread.join()  # noqa: SLF001 - there is no other way to wait for it

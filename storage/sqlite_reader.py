@@ -40,7 +40,7 @@ class SqliteReader:
         async with self._opening:
             connection, self._connection = self._connection, None
             if connection is not None:
-                await connection.close()
+                await _close(connection)
 
     async def _open(self) -> aiosqlite.Connection:
         async with self._opening:
@@ -51,7 +51,7 @@ class SqliteReader:
             return self._connection
 
     async def _connect(self) -> aiosqlite.Connection:
-        connection = await aiosqlite.connect(
+        connection = aiosqlite.connect(
             file_uri(self._path, "rw"),
             uri=True,
             isolation_level=None,
@@ -59,12 +59,19 @@ class SqliteReader:
             cached_statements=PREPARED_STATEMENTS,
         )
         try:
+            await connection
             await connection.execute_fetchall("PRAGMA query_only = ON")
             await connection.execute_fetchall(f"PRAGMA cache_size = -{READER_CACHE_KIB}")
         except BaseException:
-            await connection.close()
+            await _close(connection)
             raise
         return connection
 
     def _closed_error(self) -> StorageError:
         return StorageError(f"'{self._path}' is closed")
+
+
+async def _close(connection: aiosqlite.Connection) -> None:
+    await connection.close()
+    # Its thread still touches the event loop after it has answered, and must not outlive it.
+    connection._thread.join()  # noqa: SLF001 - there is no other way to wait for it
