@@ -84,6 +84,14 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     level: Literal["debug", "info", "warning", "error"] = "info"
 
 
+class TelemetryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where traces go."""
+
+    otlp_endpoint: str = ""  # HOST:PORT or URL of an OTLP collector (gRPC); empty: no traces are sent
+    service_name: str = "querator"
+    sample_ratio: float = 1.0  # of the traces that begin here, 0.0 to 1.0
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     listen: str | list[str] = DEFAULT_LISTEN
     data_dir: str = "./data"
@@ -92,6 +100,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     fast_door: bool = True  # False: every request goes through aiohttp
     limits: Limits = Limits()
     log: LogConfig = LogConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
 
     def addresses(self) -> list[tuple[str, int]]:
         """Where to listen: host and port."""
@@ -146,6 +155,8 @@ def _set(data: dict[str, Any], option: str, value: Any) -> None:
 def _check(config: Config) -> None:
     config.addresses()
     _check_limits(config.limits)
+    if not 0.0 <= config.telemetry.sample_ratio <= 1.0:
+        raise InvalidRequest("telemetry.sample_ratio is invalid", "it must be between 0.0 and 1.0")
     names = [backend.name for backend in config.storage]
     if not names:
         raise InvalidRequest("storage is invalid", "at least one backend is needed")

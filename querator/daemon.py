@@ -31,7 +31,7 @@ from storage.drivers import open_backend
 
 _log = structlog.get_logger(__name__)
 
-_FIXED = ("listen", "data_dir", "storage", "fast_door", "limits")  # options that need a restart
+_FIXED = ("listen", "data_dir", "storage", "fast_door", "limits", "telemetry")  # options that need a restart
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 

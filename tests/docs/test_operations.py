@@ -30,6 +30,7 @@ STRUCTS: dict[str, type[msgspec.Struct]] = {
     "queues[].retry_policy.": config.RetryPolicyConfig,
     "log.": config.LogConfig,
     "limits.": Limits,
+    "telemetry.": config.TelemetryConfig,
 }
 
 
