@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from bench import peers_beanstalkd, peers_postgres
+from bench import peers_beanstalkd, postgres_server
 from bench.generator import Timing, generate
 from bench.measure import Load, Measurement
 from bench.proc import memory
@@ -162,7 +162,7 @@ def peers(folder: Path, on_missing: OnMissing) -> Iterator[list[Contestant]]:
     with ExitStack() as stack:
         found: list[Contestant] = []
         kinds: list[tuple[str, Callable[[], object | None], Callable[[Path], _Peer], str, int]] = [
-            ("postgres", peers_postgres.installed, peers_postgres.Postgres, peers_postgres.INSTALL, 1000),
+            ("postgres", postgres_server.installed, postgres_server.Postgres, postgres_server.INSTALL, 1000),
             # With an fsync per item, a batch of 1000 from each of 8 clients takes longer than a round.
             ("beanstalkd", peers_beanstalkd.installed, peers_beanstalkd.Beanstalkd, peers_beanstalkd.INSTALL, 100),
         ]
