@@ -16,6 +16,7 @@ from querator.errors import NoSuchQueue, RequestFailed, RetryRequest
 from querator.limits import Limits
 from querator.logical_queue import LogicalQueue
 from querator.member import Status
+from querator.observer import Observer
 from querator.partition import PartitionState
 from querator.queues import Queue
 from querator.relay import Entries, Relay
@@ -28,11 +29,19 @@ class Host:
     """Opens what the catalog has, and follows its changes."""
 
     def __init__(
-        self, *, catalog: Catalog, backends: Mapping[str, Backend], clock: Clock, rng: random.Random, limits: Limits
+        self,
+        *,
+        catalog: Catalog,
+        backends: Mapping[str, Backend],
+        clock: Clock,
+        rng: random.Random,
+        limits: Limits,
+        observer: Observer | None = None,
     ) -> None:
         self.catalog = catalog
         self.backends = backends
         self.clock = clock
+        self.observer = observer if observer is not None else Observer()
         self._rng = rng
         self._limits = limits
         self._logical_queues: dict[str, list[LogicalQueue]] = {}
@@ -60,7 +69,9 @@ class Host:
             for place in queue.partitions
         ]
         rng = random.Random(self._rng.getrandbits(64))  # noqa: S311 - jitter, not secrets
-        logical_queue = LogicalQueue(queue, states, clock=self.clock, rng=rng, limits=self._limits)
+        logical_queue = LogicalQueue(
+            queue, states, clock=self.clock, rng=rng, limits=self._limits, observer=self.observer
+        )
         await logical_queue.open()
         logical_queue.spawn(Relay(logical_queue, self._deliver).run())
         self._logical_queues[queue.name] = [logical_queue]

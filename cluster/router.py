@@ -19,6 +19,7 @@ from querator.inspection import ItemView
 from querator.items import Item
 from querator.limits import Limits
 from querator.member import Status
+from querator.observer import Observer
 from querator.queues import Queue, QueueSettings, QueueStats
 from querator.requests import Produced, Reservation, RetryItem, Scheduled
 from querator.waist import Backend, Health
@@ -37,6 +38,10 @@ class Router:
     @property
     def clock(self) -> Clock:
         return self._host.clock
+
+    @property
+    def observer(self) -> Observer:
+        return self._host.observer
 
     # Hot calls: no coroutine, no task; cancel the future when the caller has gone.
 

@@ -29,12 +29,12 @@ from querator.errors import (
 from querator.items import NEVER_MS, Item
 from querator.limits import Limits
 from querator.member import Member, Status
+from querator.observer import Observer
 from querator.partition import PartitionState
 from querator.queues import LogicalQueueStats, Queue
 from querator.requests import (
     Complete,
     Deliver,
-    Later,
     Produce,
     Produced,
     Renew,
@@ -44,7 +44,6 @@ from querator.requests import (
     Retry,
     RetryItem,
     Scheduled,
-    Unread,
     refuse,
 )
 from querator.turn import Turn
@@ -64,7 +63,14 @@ class LogicalQueue:
     """Owns the partitions it is given. `open` before, `close` after; both may be called twice."""
 
     def __init__(
-        self, queue: Queue, partitions: Sequence[PartitionState], *, clock: Clock, rng: random.Random, limits: Limits
+        self,
+        queue: Queue,
+        partitions: Sequence[PartitionState],
+        *,
+        clock: Clock,
+        rng: random.Random,
+        limits: Limits,
+        observer: Observer | None = None,
     ) -> None:
         self.queue = queue
         self.members = {state.place.number: Member(state) for state in partitions}
@@ -72,6 +78,7 @@ class LogicalQueue:
         self.limits = limits
         self.progress = asyncio.Event()  # set whenever a commit has landed
         self._rng = rng
+        self._observer = observer if observer is not None else Observer()
         self._waiting = Waiting(limits)
         self._loop = asyncio.get_running_loop()
         self._turn_is_coming = False
@@ -101,6 +108,7 @@ class LogicalQueue:
             self._fail(member, error, rebuild=True)
         else:
             member.status = Status.AVAILABLE
+            self._observer.opened(member.state.place)
             self.progress.set()
 
     def stop_waiting(self) -> None:
@@ -285,7 +293,8 @@ class LogicalQueue:
         for produce in member.produces:
             turn.add(produce)
         if member.inbox:
-            self._take_inbox(member, turn)
+            for block_ids in member.empty_inbox(turn):
+                self._read_bodies(member, block_ids)
         member.abandoned = [lease for lease in member.abandoned if lease.slots]
         for lease in member.abandoned:
             turn.take_back(lease)
@@ -302,26 +311,10 @@ class LogicalQueue:
             turn.answer()
         return batch
 
-    def _take_inbox(self, member: Member, turn: Turn) -> None:
-        later: list[Request] = []
-        for _ in range(len(member.inbox)):
-            request = member.inbox.popleft()
-            if request.future.done():
-                continue
-            try:
-                turn.add(request)
-            except Later:
-                later.append(request)
-            except Unread as unread:
-                later.append(request)
-                self._read_bodies(member, unread.block_ids)
-            except QueratorError as error:
-                request.future.set_exception(error)
-        member.inbox.extend(later)
-
     async def _commit(self, member: Member, turn: Turn, batch: Batch) -> None:
         try:
-            await member.state.stored.commit(batch)
+            with self._observer.commit(self.queue.name, turn, batch):
+                await member.state.stored.commit(batch)
         except Fenced:
             self._undo(member, turn)
             self._lose(member)
@@ -407,6 +400,7 @@ class LogicalQueue:
     def _lose(self, member: Member) -> None:
         """Another owner has the partition; whatever we think of it is worth nothing."""
         member.status = Status.UNAVAILABLE
+        self._observer.lost(member.state.place)
         _log.warning("partition was taken over", queue=self.queue.name, partition=member.number)
         refuse(member.in_doubt(), ProduceInDoubt())
         refuse(member.waiting(), PartitionFailing(self.queue.name, member.number))

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from enum import StrEnum
 
 from querator.distribution import Room
+from querator.errors import QueratorError
 from querator.leases import Lease
 from querator.partition import PartitionState
 from querator.queues import PartitionStats
-from querator.requests import Produce, Request, Reserve
+from querator.requests import Later, Produce, Request, Reserve, Unread
 from querator.turn import Turn
 
 
@@ -62,6 +63,26 @@ class Member:
             when_ms = min(when_ms, state.next_due_ms)
         return when_ms
 
+    def empty_inbox(self, turn: Turn) -> list[set[int]]:
+        """Give what waits here to a turn; returns the blocks that must be read for what had to stay."""
+        later: list[Request] = []
+        needed: list[set[int]] = []
+        for _ in range(len(self.inbox)):
+            request = self.inbox.popleft()
+            if request.future.done():
+                continue
+            try:
+                turn.add(request)
+            except Later:
+                later.append(request)
+            except Unread as unread:
+                later.append(request)
+                needed.append(unread.block_ids)
+            except QueratorError as error:
+                request.future.set_exception(error)
+        self.inbox.extend(later)
+        return needed
+
     def waiting(self) -> Iterator[Request]:
         """All requests that are here and not answered."""
         yield from self.inbox
@@ -87,8 +108,14 @@ class Member:
             failures=self.failures,
             average_age_ms=_average_age_ms(summary.ready_at_sum, summary.items, now_ms),
             average_leased_age_ms=_average_age_ms(state.leased_ready_at_sum, state.leased, now_ms),
+            oldest_age_ms=_oldest_age_ms(state, now_ms),
         )
 
 
 def _average_age_ms(ready_at_sum: int, count: int, now_ms: int) -> int:
     return max(0, now_ms - ready_at_sum // count) if count else 0
+
+
+def _oldest_age_ms(state: PartitionState, now_ms: int) -> int:
+    head = next(iter(state.window.values()), None)
+    return max(0, now_ms - head.ready_at_ms) if head is not None else 0

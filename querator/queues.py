@@ -64,6 +64,7 @@ class PartitionStats(msgspec.Struct, frozen=True, kw_only=True):
     failures: int  # commits that failed since the partition was opened
     average_age_ms: int  # of ready and leased items, since they last became ready
     average_leased_age_ms: int
+    oldest_age_ms: int  # of the ready item at the head, since it last became ready; 0 if none is known
 
     @property
     def total(self) -> int:

@@ -43,7 +43,6 @@ from querator.waist import Batch
 
 _EXPIRED_AT_ONCE = 1000  # items and leases, by one turn
 
-
 LeasedSlots: TypeAlias = dict[Lease, dict[int, int]]
 
 
@@ -62,7 +61,8 @@ class Turn:
             limits=state.limits,
         )
         self._sequence = state.summary.sequence
-        self._answers: list[tuple[Request, Any]] = []
+        self.answers: list[tuple[Request, Any]] = []  # what each request is told once the commit has landed
+        self.buried = 0  # items that die in this turn
         self._reserved: list[tuple[Reserve, Lease]] = []
         self._freed: LeasedSlots = {}  # slots that leave their lease
         self._ended: dict[int, int] = {}  # block id → slots that end: completed, moved, dead or removed
@@ -88,7 +88,7 @@ class Turn:
     def add(self, request: Request) -> None:
         """Take a request into this turn. Raises `Later` or `Unread`, or what the caller is to be told."""
         result = _HANDLERS[type(request)](self, request)
-        self._answers.append((request, result))
+        self.answers.append((request, result))
 
     def _produce(self, request: Produce) -> Produced:
         runs = self._writer.add(request.items, request.size) if request.items else []
@@ -198,7 +198,7 @@ class Turn:
             lease = Lease(self._next(), reserve.client_id, deadline_ms, taken)
             self._granted.append(lease)
             self._reserved.append((reserve, lease))
-            self._answers.append((reserve, Reservation(self.state.place.number, deadline_ms, runs)))
+            self.answers.append((reserve, Reservation(self.state.place.number, deadline_ms, runs)))
         return unfilled
 
     def _fit(self, block: Block) -> int:
@@ -292,6 +292,7 @@ class Turn:
 
     def _bury(self, block: Block, slot: int, attempts: int, reason: str) -> None:
         """Send an item to the dead queue; without one it is gone."""
+        self.buried += 1
         if self.settings.dead_queue:
             item = lifecycle.dead_item(
                 block.item(slot),
@@ -478,14 +479,14 @@ class Turn:
     def answer(self) -> list[Lease]:
         """Tell everybody; returns the leases of callers that have gone."""
         abandoned = [lease for reserve, lease in self._reserved if reserve.future.done()]
-        for request, result in self._answers:
+        for request, result in self.answers:
             if not request.future.done():
                 request.future.set_result(result)
         return abandoned
 
     @property
     def requests(self) -> list[Request]:
-        return [request for request, _ in self._answers]
+        return [request for request, _ in self.answers]
 
 
 _HANDLERS: dict[type[Request], Callable[[Turn, Any], Any]] = {
