@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from querator.errors import InvalidRequest
 from querator.waist import Backend
@@ -17,42 +18,47 @@ _OPTIONS: Mapping[str, frozenset[str]] = {
 }
 
 
+class Mistake(NamedTuple):
+    what: str  # "is unknown", "is missing", "is invalid"
+    details: str
+
+
 async def open_backend(
     *, name: str, driver: str, affinity: float, options: Mapping[str, object], data_dir: Path
 ) -> Backend:
     """Open the backend. Raises `InvalidRequest` if it is wrongly configured, `StorageError` if it cannot be opened."""
-    known = _OPTIONS.get(driver)
-    if known is None:
-        raise InvalidRequest(
-            "storage driver is unknown",
-            f"backend '{name}' asks for '{driver}'; there are {', '.join(sorted(_OPTIONS))}",
-        )
-    for option in options:
-        if option not in known:
-            raise InvalidRequest(
-                "storage option is unknown", f"backend '{name}' has '{option}', which {driver} does not know"
-            )
+    for option, mistake in find_mistakes(driver, options):
+        raise InvalidRequest(f"{option} of backend '{name}' {mistake.what}", mistake.details)
     if driver == "memory":
         return MemoryBackend(name, affinity)
     return await SqliteBackend.open(
         name=name,
-        path=data_dir / _text(name, options, "path"),
+        path=data_dir / str(options["path"]),
         affinity=affinity,
-        synchronous=_synchronous(name, options),
+        synchronous=str(options.get("synchronous", SYNCHRONOUS[0])).lower(),
     )
 
 
-def _text(name: str, options: Mapping[str, object], option: str, default: str = "") -> str:
-    value = options.get(option, default)
-    if not isinstance(value, str) or not value:
-        raise InvalidRequest("storage option is invalid", f"'{option}' of backend '{name}' must be a text")
-    return value
+def find_mistakes(driver: str, options: Mapping[str, object]) -> Iterator[tuple[str, Mistake]]:
+    """What is wrong with a backend's configuration: the option, ``driver`` or ``options.…``, and what. Opens nothing."""
+    known = _OPTIONS.get(driver)
+    if known is None:
+        yield "driver", Mistake("is unknown", f"'{driver}' is no driver; there are {', '.join(sorted(_OPTIONS))}")
+        return
+    for option in options:
+        if option not in known:
+            has = ", ".join(sorted(known)) or "none"
+            yield f"options.{option}", Mistake("is unknown", f"the options of {driver} are: {has}")
+    if driver == "sqlite":
+        yield from _sqlite_mistakes(options)
 
 
-def _synchronous(name: str, options: Mapping[str, object]) -> str:
-    value = _text(name, options, "synchronous", SYNCHRONOUS[0]).lower()
-    if value not in SYNCHRONOUS:
-        raise InvalidRequest(
-            "storage option is invalid", f"'synchronous' of backend '{name}' must be one of {', '.join(SYNCHRONOUS)}"
-        )
-    return value
+def _sqlite_mistakes(options: Mapping[str, object]) -> Iterator[tuple[str, Mistake]]:
+    path = options.get("path")
+    if path is None:
+        yield "options.path", Mistake("is missing", "sqlite needs the name of a file")
+    elif not isinstance(path, str) or not path:
+        yield "options.path", Mistake("is invalid", "it must be a text that is not empty")
+    synchronous = options.get("synchronous", SYNCHRONOUS[0])
+    if not isinstance(synchronous, str) or synchronous.lower() not in SYNCHRONOUS:
+        yield "options.synchronous", Mistake("is invalid", f"it must be one of {', '.join(SYNCHRONOUS)}")
