@@ -13,9 +13,9 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from msgspec import UNSET, UnsetType
 
-from api.proto.querator.v1 import config_pb2, envelope_pb2, queue_pb2, queues_pb2, storage_pb2
 from querator import wire
 from querator.errors import ContentError
+from querator.v1 import config_pb2, envelope_pb2, queue_pb2, queues_pb2, storage_pb2
 
 _MODULES = (envelope_pb2, queue_pb2, queues_pb2, storage_pb2, config_pb2)
 MESSAGES: dict[str, type[Message]] = {

@@ -7,6 +7,7 @@ Fields under "extended" are only in answers to callers that send ``Querator-Exte
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Annotated, Any, NamedTuple
@@ -373,5 +374,12 @@ SHAPES: Mapping[str, Shape] = {
     "storage.list": Shape(BackendsRequest, BackendsAnswer),
     "config.reload": Shape(ConfigReloadRequest, ConfigReloadAnswer),
 }
+
+
+
+def method_name(call: str) -> str:
+    """The name of a call as a method of the gRPC service: `storage/items.list` is `StorageItemsList`."""
+    return "".join(part.capitalize() for part in re.split(r"[./]", call))
+
 
 encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode

@@ -180,7 +180,7 @@ async def test_accept(api: Api) -> None:
 @pytest.mark.parametrize("name", ["queue.complete", "queues.info"])
 async def test_errors_are_written_in_the_accepted_form(api: Api, name: str) -> None:
     """An error to a caller that accepts protobuf is protobuf."""
-    from api.proto.querator.v1 import envelope_pb2
+    from querator.v1 import envelope_pb2
 
     answered = await api.call(
         name, {"Accept": PROTOBUF}, queue_name="nowhere", **{"ids": ["x"]} if "complete" in name else {}
@@ -202,7 +202,7 @@ async def test_protobuf_that_cannot_be_read(api: Api, name: str) -> None:
 
 async def test_protobuf_instants_out_of_range(api: Api) -> None:
     """A time that no calendar has is 455, and names the field."""
-    from api.proto.querator.v1 import queue_pb2
+    from querator.v1 import queue_pb2
 
     request = queue_pb2.ProduceRequest(queueName="mail", items=[{"bytes": b"x"}])
     request.items[0].enqueueAt.seconds = 2**62

@@ -230,7 +230,7 @@ async def test_protobuf_all_the_way(api: Api) -> None:
 
 async def test_public_client_asks_in_protobuf_and_reads_json(api: Api) -> None:
     """A protobuf request without Accept is answered in JSON with exactly the listed fields."""
-    from api.proto.querator.v1 import queue_pb2
+    from querator.v1 import queue_pb2
 
     produce = queue_pb2.ProduceRequest(queueName="mail", items=[{"bytes": b"x"}]).SerializeToString()
     # aiohttp's client would send Accept by itself

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -210,12 +211,16 @@ def test_generated_modules_are_those_of_the_files(tmp_path: Path) -> None:
     made = tmp_path / "made.bin"
     generate.generate(f"--descriptor_set_out={made}")
     descriptors = FileDescriptorSet.FromString(made.read_bytes())
-    assert [each.name for each in descriptors.file] == generate.SOURCES
-    modules = {message.DESCRIPTOR.file.name: message.DESCRIPTOR.file for message in MESSAGES.values()}
-    assert set(modules) == set(generate.SOURCES)
+    assert {each.name for each in descriptors.file} == set(generate.SOURCES)
     for each in descriptors.file:
-        committed = type(each).FromString(modules[each.name].serialized_pb)
+        module = import_module(each.name.removesuffix(".proto").replace("/", ".") + "_pb2")
+        committed = type(each).FromString(module.DESCRIPTOR.serialized_pb)
         assert committed == _without_json_defaults(each, committed)
+
+
+def test_the_service_is_that_of_the_table_of_calls() -> None:
+    """`make proto` would write the same service: a method for each call, and the stream."""
+    assert generate.SERVICE.read_text() == generate.make_service()
 
 
 def _without_json_defaults(made: Any, committed: Any) -> Any:
