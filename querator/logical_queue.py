@@ -271,6 +271,8 @@ class LogicalQueue:
     def _begin(self, member: Member, now_ms: int) -> None:
         """Make a turn of what waits for one partition, and commit it."""
         self._read_what_is_missing(member, now_ms)
+        if not member.has_work(now_ms):
+            return
         turn = Turn(member.state, self.queue.settings, now_ms, self._rng)
         try:
             batch = self._plan(member, turn)
@@ -298,7 +300,7 @@ class LogicalQueue:
         member.abandoned = [lease for lease in member.abandoned if lease.slots]
         for lease in member.abandoned:
             turn.take_back(lease)
-        if turn.has_due():
+        if member.state.has_due(turn.now_ms):
             turn.add_due()
         if turn.unread:
             self._read_bodies(member, turn.unread)

@@ -50,6 +50,10 @@ class Member:
         """Whether what it was asked will be done, sooner or later."""
         return self.status is Status.AVAILABLE
 
+    def has_work(self, now_ms: int) -> bool:
+        """Whether a turn would have anything to do."""
+        return bool(self.produces or self.reserves or self.inbox or self.abandoned or self.state.has_due(now_ms))
+
     def room(self) -> Room:
         return Room(load=self.state.ready, available=self.state.window_items)
 

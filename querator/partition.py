@@ -174,6 +174,10 @@ class PartitionState:
 
     # Choosing.
 
+    def has_due(self, now_ms: int) -> bool:
+        """Whether a turn has to deal with a scheduled item, a lease or an item whose time has come."""
+        return bool(self.due) or self.leases.next_deadline_ms() <= now_ms or self.next_expiry_ms() <= now_ms
+
     def next_expiry_ms(self) -> int:
         """When the next ready item in the window expires, or NEVER_MS."""
         expiries = self._expiries

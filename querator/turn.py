@@ -136,10 +136,6 @@ class Turn:
 
     # What is due.
 
-    def has_due(self) -> bool:
-        state = self.state
-        return bool(state.due) or min(state.leases.next_deadline_ms(), state.next_expiry_ms()) <= self.now_ms
-
     def add_due(self) -> None:
         """Scheduled items whose time has come, leases that ran out, and items that expired."""
         for key, item in self.state.due.items():
