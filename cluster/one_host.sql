@@ -1,3 +1,4 @@
+-- The tables of the file. A file of an earlier version gets those that it lacks.
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = FULL;
 
@@ -13,3 +14,25 @@ CREATE TABLE IF NOT EXISTS revision (
 );
 
 INSERT OR IGNORE INTO revision (only_row, last) VALUES (1, 0);
+
+-- What watches read: the changes of the last revisions.
+CREATE TABLE IF NOT EXISTS change (
+    revision INTEGER NOT NULL,
+    key      TEXT NOT NULL,
+    value    BLOB,             -- NULL: deleted
+    PRIMARY KEY (revision, key)
+) WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS lease (
+    id          INTEGER PRIMARY KEY AUTOINCREMENT,
+    ttl_ms      INTEGER NOT NULL,
+    deadline_ms INTEGER NOT NULL  -- by the host's clock, which starts anew with the host
+);
+
+-- Which keys vanish with which lease.
+CREATE TABLE IF NOT EXISTS held (
+    key   TEXT PRIMARY KEY,
+    lease INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE INDEX IF NOT EXISTS held_by ON held (lease);
