@@ -54,28 +54,51 @@ class Call:
         self._read_json = json_reader(request)
         self._read_protobuf = protobuf_reader(request)
 
+    def follow(self, other: Call) -> None:
+        """Do as ``other``, the same call under other limits. Whoever holds this one follows too."""
+        assert other.name == self.name
+        self.body_limit = other.body_limit
+        self._handle = other._handle
+        self._make = other._make
+
     def ask(self, body: bytes, form: Form) -> tuple[Any, Awaitable[Any]]:
         """Read the request and ask; gives the request and what answers it. Raises what can be known at once."""
-        request = self._read_protobuf(body) if form.request_protobuf else self._read_json(body)
+        request = self.read(body, form)
+        return request, self.begin(request, form.extended)
+
+    def read(self, body: bytes, form: Form) -> Any:
+        return self._read_protobuf(body) if form.request_protobuf else self._read_json(body)
+
+    def begin(self, request: Any, extended: bool) -> Awaitable[Any]:
+        """Ask, with a request that is read already."""
         try:
-            return request, self._handle(request, form.extended)
+            return self._handle(request, extended)
         except NoSuchQueue:
             check_queue_name(request.queue_name)  # or else the name itself is what is wrong
             raise
 
     def answer(self, request: Any, result: Any, form: Form) -> bytes:
-        make = self._make
-        if make is None:
+        if self._make is None:
             return _OK_PROTOBUF if form.answer_protobuf else _OK_JSON
-        answer = make(request, result, form.extended)
+        answer = self._make(request, result, form.extended)
         return write_protobuf(answer) if form.answer_protobuf else wire.encode(answer)
+
+    def answer_value(self, request: Any, result: Any, extended: bool) -> msgspec.Struct:
+        """The answer before it is written."""
+        return _OK if self._make is None else self._make(request, result, extended)
+
+
+def known_error(error: BaseException, call: str) -> QueratorError:
+    """What a caller is told of an error. What nobody foresaw goes to the log, and its details only there."""
+    if isinstance(error, QueratorError):
+        return error
+    _log.error("call failed", call=call, exc_info=error)
+    return InternalError()
 
 
 def failure(error: BaseException, form: Form, call: str) -> Failure:
-    """The answer to an error. What nobody foresaw goes to the log, and its details only there."""
-    if not isinstance(error, QueratorError):
-        _log.error("call failed", call=call, exc_info=error)
-        error = InternalError()
+    """The answer to an error."""
+    error = known_error(error, call)
     envelope = wire.Envelope(code=error.code, code_text=error.code_text, message=error.message)
     return Failure(error.code, write_protobuf(envelope) if form.answer_protobuf else wire.encode(envelope))
 

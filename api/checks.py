@@ -52,6 +52,17 @@ def read_timeout(text: str, limits: Limits) -> int:
     return timeout_ms
 
 
+def bound_timeout(text: str, time_left_ms: int, limits: Limits) -> str:
+    """The ``request_timeout`` of a caller that waits no longer than that. One that is wrong stays so, to be refused."""
+    try:
+        timeout_ms = parse_duration(text) if text else limits.default_timeout_ms
+    except ValueError:
+        return text
+    if not time_left_ms < timeout_ms <= limits.max_timeout_ms:
+        return text
+    return format_duration(max(time_left_ms, limits.min_timeout_ms))
+
+
 def read_lease_timeout(text: str, limits: Limits) -> int:
     """The ``lease_timeout`` of one request in ms; 0 if it names none."""
     if not text:

@@ -93,7 +93,7 @@ def _rename(value: Any, descriptor: Descriptor) -> bool:
 def protobuf_reader(request: type[wire.Request]) -> Callable[[bytes], Any]:
     """Reads protobuf into the type. Fields that we do not know are skipped, as protobuf does."""
     message_type = MESSAGES[request.__name__]
-    convert = _struct_reader(request)
+    convert = message_reader(request)
 
     def read(body: bytes) -> Any:
         message = message_type()
@@ -106,7 +106,8 @@ def protobuf_reader(request: type[wire.Request]) -> Callable[[bytes], Any]:
     return read
 
 
-def _struct_reader(struct: type[msgspec.Struct]) -> Callable[[Message], Any]:
+def message_reader(struct: type[msgspec.Struct]) -> Callable[[Message], Any]:
+    """Makes the type of its message, which may be a part of a larger one."""
     readers: dict[int, tuple[str, Callable[[Any], Any] | None]] = {}
     for name, field, inner in _pairs(struct, descriptor_of(struct.__name__)):
         readers[field.number] = (name, _value_reader(field, inner))
@@ -125,7 +126,7 @@ def _value_reader(field: FieldDescriptor, inner: type[msgspec.Struct] | None) ->
     if field.message_type is not None and field.message_type.full_name == Timestamp.DESCRIPTOR.full_name:
         return lambda value: _read_instant(field.json_name, value)
     if inner is not None:
-        read = _struct_reader(inner)
+        read = message_reader(inner)
         return (lambda values: [read(value) for value in values]) if field.is_repeated else read
     return list if field.is_repeated else None
 
@@ -139,6 +140,11 @@ def _read_instant(name: str, value: Timestamp) -> datetime:
 
 def write_protobuf(answer: msgspec.Struct) -> bytes:
     return _WRITERS[type(answer)](answer).SerializeToString()
+
+
+def write_message(answer: msgspec.Struct) -> Message:
+    """An answer as a part of a larger message."""
+    return _WRITERS[type(answer)](answer)
 
 
 def _struct_writer(struct: type[msgspec.Struct]) -> Callable[[Any], Message]:

@@ -22,7 +22,8 @@
     └── TransportError      512  the call did not arrive, or its answer did not (raised by clients)
 
 A message is ``<constant part>; <details>``, so that programs can split at ``;``. ``code`` is the HTTP status and
-the envelope's code; ``retryable`` says whether the same call may succeed later without any change.
+the envelope's code, ``grpc_status`` the name of what gRPC answers in its place; ``retryable`` says whether the same call
+may succeed later without any change.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class QueratorError(Exception):
 
     code: ClassVar[int] = 500
     code_text: ClassVar[str] = "Internal Error"
+    grpc_status: ClassVar[str] = "INTERNAL"
     retryable: ClassVar[bool] = False
 
     def __init__(self, constant: str, details: str = "") -> None:
@@ -50,6 +52,7 @@ class QueratorError(Exception):
 class InvalidRequest(QueratorError):
     code = 400
     code_text = "Bad Request"
+    grpc_status = "INVALID_ARGUMENT"
 
 
 class NoSuchQueue(InvalidRequest):
@@ -67,32 +70,38 @@ class NotLeased(InvalidRequest):
 class Unauthorized(QueratorError):
     code = 401
     code_text = "Unauthorized"
+    grpc_status = "UNAUTHENTICATED"
 
 
 class Forbidden(QueratorError):
     code = 403
     code_text = "Forbidden"
+    grpc_status = "PERMISSION_DENIED"
 
 
 class NotFound(QueratorError):
     code = 404
     code_text = "Not Found"
+    grpc_status = "NOT_FOUND"
 
 
 class Conflict(QueratorError):
     code = 409
     code_text = "Conflict"
+    grpc_status = "FAILED_PRECONDITION"
 
 
 class TooManyRequests(QueratorError):
     code = 429
     code_text = "Too Many Requests"
+    grpc_status = "RESOURCE_EXHAUSTED"
     retryable = True
 
 
 class RequestFailed(QueratorError):
     code = 453
     code_text = "Request Failed"
+    grpc_status = "FAILED_PRECONDITION"
 
 
 class ProduceInDoubt(RequestFailed):
@@ -105,6 +114,7 @@ class ProduceInDoubt(RequestFailed):
 class RetryRequest(QueratorError):
     code = 454
     code_text = "Retry Request"
+    grpc_status = "UNAVAILABLE"
     retryable = True
 
 
@@ -131,6 +141,7 @@ class PartitionFailing(RetryRequest):
 class ContentError(QueratorError):
     code = 455
     code_text = "Client Content Error"
+    grpc_status = "INVALID_ARGUMENT"
 
 
 class InternalError(QueratorError):
@@ -143,6 +154,7 @@ class InternalError(QueratorError):
 class NoSuchMethod(QueratorError):
     code = 501
     code_text = "Not Implemented"
+    grpc_status = "UNIMPLEMENTED"
 
     def __init__(self, path: str) -> None:
         super().__init__("no such method", path)
@@ -151,4 +163,5 @@ class NoSuchMethod(QueratorError):
 class TransportError(QueratorError):
     code = 512
     code_text = "Transport Error"
+    grpc_status = "UNAVAILABLE"
     retryable = True

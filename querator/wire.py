@@ -376,7 +376,6 @@ SHAPES: Mapping[str, Shape] = {
 }
 
 
-
 def method_name(call: str) -> str:
     """The name of a call as a method of the gRPC service: `storage/items.list` is `StorageItemsList`."""
     return "".join(part.capitalize() for part in re.split(r"[./]", call))
