@@ -54,6 +54,7 @@ lock: $(DEV) ## resolve the dependencies again, into requirements/ (ARGS=--upgra
 
 proto: $(DEV) ## generate the protobuf modules from the .proto files
 	$(BIN)/python -m api.proto.generate
+	$(BIN)/python -m cluster.etcd_proto.generate
 
 wheels: $(DEV) ## build both distributions into dist/
 	$(PIP) wheel --no-deps --no-build-isolation -w dist . ./deploy/server

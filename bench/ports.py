@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import subprocess
 import time
 
 _PATIENCE_S = 60.0
 _PAUSE_S = 0.005
+_LASTING = range(15_000, 32_000)
 
 
 def free_port() -> int:
@@ -15,6 +17,19 @@ def free_port() -> int:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
         return port
+
+
+def lasting_port() -> int:
+    """One below those that the kernel gives to outgoing connections, so that it is still free after a stop."""
+    source = random.SystemRandom()
+    while True:
+        port = source.choice(_LASTING)
+        with socket.socket() as listener:
+            try:
+                listener.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def wait_for_port(host: str, port: int, process: subprocess.Popen[bytes]) -> None:
