@@ -5,6 +5,7 @@ from __future__ import annotations
 from storage.drivers import open_backend
 from storage.faulty import FaultyBackend
 from storage.memory import MemoryBackend
+from storage.postgres import PostgresBackend
 from storage.sqlite import SqliteBackend
 
-__all__ = ["FaultyBackend", "MemoryBackend", "SqliteBackend", "open_backend"]
+__all__ = ["FaultyBackend", "MemoryBackend", "PostgresBackend", "SqliteBackend", "open_backend"]

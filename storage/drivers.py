@@ -6,14 +6,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from querator.errors import InvalidRequest
 from querator.waist import Backend
 from storage.memory import MemoryBackend
+from storage.postgres import PostgresBackend
+from storage.postgres_options import PostgresOptions, find_option_mistakes
 from storage.sqlite import SqliteBackend
 from storage.sqlite_file import SYNCHRONOUS
 
 _OPTIONS: Mapping[str, frozenset[str]] = {
     "memory": frozenset(),
+    "postgres": frozenset(PostgresOptions.__struct_fields__),
     "sqlite": frozenset({"path", "synchronous"}),
 }
 
@@ -31,6 +36,8 @@ async def open_backend(
         raise InvalidRequest(f"{option} of backend '{name}' {mistake.what}", mistake.details)
     if driver == "memory":
         return MemoryBackend(name, affinity)
+    if driver == "postgres":
+        return PostgresBackend(name=name, options=msgspec.convert(options, PostgresOptions), affinity=affinity)
     return await SqliteBackend.open(
         name=name,
         path=data_dir / str(options["path"]),
@@ -51,6 +58,9 @@ def find_mistakes(driver: str, options: Mapping[str, object]) -> Iterator[tuple[
             yield f"options.{option}", Mistake("is unknown", f"the options of {driver} are: {has}")
     if driver == "sqlite":
         yield from _sqlite_mistakes(options)
+    if driver == "postgres":
+        for option, what, details in find_option_mistakes(options):
+            yield f"options.{option}", Mistake(what, details)
 
 
 def _sqlite_mistakes(options: Mapping[str, object]) -> Iterator[tuple[str, Mistake]]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
 import pytest
 
+from bench.postgres_server import INSTALL, NOT_DURABLE, Postgres, installed, private_postgres
 from querator.waist import Backend, Partition
-from storage import FaultyBackend, MemoryBackend, SqliteBackend
+from storage import FaultyBackend, MemoryBackend, PostgresBackend, SqliteBackend
+from storage.postgres_options import PostgresOptions
+
+_SCHEMAS = itertools.count(1)
 
 
 class Place(Protocol):
@@ -23,7 +28,7 @@ class Place(Protocol):
 class MemoryPlace:
     lasting = False
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, request: pytest.FixtureRequest) -> None:
         pass
 
     async def open(self) -> Backend:
@@ -33,14 +38,44 @@ class MemoryPlace:
 class SqlitePlace:
     lasting = True
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, request: pytest.FixtureRequest) -> None:
+        folder: Path = request.getfixturevalue("tmp_path")
         self._path = folder / "partitions.db"
 
     async def open(self) -> Backend:
         return await SqliteBackend.open(name="sqlite", path=self._path)
 
 
-PLACES: dict[str, Callable[[Path], Place]] = {"memory": MemoryPlace, "sqlite": SqlitePlace}
+class PostgresPlace:
+    lasting = True
+
+    def __init__(self, request: pytest.FixtureRequest) -> None:
+        server: Postgres = request.getfixturevalue("postgres")
+        self._options = PostgresOptions(dsn=server.address, schema=new_schema())
+
+    async def open(self) -> Backend:
+        return PostgresBackend(name="postgres", options=self._options)
+
+
+PLACES: dict[str, Callable[[pytest.FixtureRequest], Place]] = {
+    "memory": MemoryPlace,
+    "sqlite": SqlitePlace,
+    "postgres": PostgresPlace,
+}
+
+
+def new_schema() -> str:
+    """A name that no other test of this run uses."""
+    return f"test_{next(_SCHEMAS)}"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """One server for all tests that neither stop nor break it, each with a schema of its own."""
+    if installed() is None:
+        pytest.skip(f"PostgreSQL is not installed; {INSTALL}")
+    with private_postgres(NOT_DURABLE) as server:
+        yield server
 
 
 class Storage:
@@ -71,9 +106,9 @@ class Storage:
     params=[(name, wrapped) for name in PLACES for wrapped in (False, True)],
     ids=lambda p: p[0] + ("-faulty" if p[1] else ""),
 )
-async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Storage]:
+async def storage(request: pytest.FixtureRequest) -> AsyncIterator[Storage]:
     name, wrapped = request.param
-    storage = Storage(PLACES[name](tmp_path), wrapped=wrapped)
+    storage = Storage(PLACES[name](request), wrapped=wrapped)
     yield storage
     await storage.close()
 
