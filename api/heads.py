@@ -53,6 +53,10 @@ class Heads:
         self._hot = {path.encode(): call for path, call in calls.items() if call.hot}
         self._kept: dict[bytes, Head] = {}
 
+    def forget(self) -> None:
+        """What may be large has changed."""
+        self._kept.clear()
+
     def read(self, head: bytes) -> Head | None:
         """``head`` ends with the empty line. A pure function of these bytes."""
         found = self._kept.get(head)

@@ -42,6 +42,7 @@ class Server:
         self._limits = limits = limits if limits is not None else Limits()
         calls = make_calls(router=router, limits=limits, reload_config=reload_config)
         self._hall = Hall(router=router, calls=calls, limits=limits, log_requests=log_requests)
+        self._reload_config = reload_config
         self._heads = Heads(calls)
         self._fast_door = fast_door
         self._full_door = FullDoor(self._hall)
@@ -75,6 +76,14 @@ class Server:
     def log_requests(self, on: bool) -> None:
         """Whether each request is an event at debug."""
         self._hall.log_requests = on
+
+    def update_limits(self, limits: Limits) -> None:
+        """They hold from the next request on, also on connections that are open."""
+        self._limits = self._hall.limits = limits
+        fresh = make_calls(router=self._hall.router, limits=limits, reload_config=self._reload_config)
+        for path, call in self._hall.calls.items():
+            call.follow(fresh[path])
+        self._heads.forget()
 
     def _connect(self) -> Connection:
         assert self._full_server is not None

@@ -44,14 +44,15 @@ class StorageCalls:
         health = await self._router.health()
         backends = [
             wire.BackendInfo(
-                name=name,
+                name=backend.name,
                 driver=backend.driver,
                 affinity=backend.affinity,
-                healthy=health[name].ok,
-                details=health[name].details,
-                partitions=fit_int32(len(await backend.list())),
+                healthy=health[backend.name].ok,
+                details=health[backend.name].details,
+                partitions=fit_int32(backend.partitions),
             )
-            for name, backend in self._router.backends.items()
+            for backend in self._router.backends()
+            if backend.name in health
         ]
         return wire.BackendsAnswer(backends=backends)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
@@ -14,17 +16,26 @@ from cluster.placement import spread
 from cluster.settings import check_settings
 from querator import cold_path
 from querator.clock import Clock
-from querator.errors import Conflict, InvalidRequest
+from querator.errors import Conflict, InvalidRequest, RetryRequest
 from querator.inspection import ItemView
 from querator.items import Item
 from querator.limits import Limits
 from querator.member import Status
 from querator.observer import Observer
-from querator.queues import Queue, QueueSettings, QueueStats
+from querator.queues import PartitionPlace, Queue, QueueSettings, QueueStats
 from querator.requests import Produced, Reservation, RetryItem, Scheduled
-from querator.waist import Backend, Health
+from querator.waist import Backend, Health, StorageError
 
 _log = structlog.get_logger(__name__)
+
+_HEALTH_PATIENCE_S = 5.0
+
+
+class BackendReport(NamedTuple):
+    name: str
+    driver: str
+    affinity: float
+    partitions: int
 
 
 class Router:
@@ -74,21 +85,33 @@ class Router:
     # Management. Names and bounds are checked here, for every door alike.
 
     async def create_queue(self, settings: QueueSettings) -> Queue:
-        catalog = self._host.catalog
         async with self._changing:
-            check_settings(settings, catalog, self._limits)
-            if catalog.find(settings.queue_name) is not None:
-                raise Conflict("queue already exists", f"a queue is named '{settings.queue_name}'")
-            affinities = {name: backend.affinity for name, backend in self._host.backends.items()}
-            places = await catalog.new_places(spread(settings.requested_partitions, affinities))
-            for place in places:
-                await self._host.backends[place.backend].create(place.uid)
+            return await self.create(settings)
+
+    async def create(self, settings: QueueSettings) -> Queue:
+        """Within `changing`."""
+        catalog = self._host.catalog
+        check_settings(settings, catalog, self._limits)
+        if catalog.find(settings.queue_name) is not None:
+            raise Conflict("queue already exists", f"a queue is named '{settings.queue_name}'")
+        affinities = {name: backend.affinity for name, backend in self._host.backends.items()}
+        async with self._host.burial.making(spread(settings.requested_partitions, affinities)) as places:
+            await self._create_partitions(places)
             now_ms = self.clock.now_ms()
             queue = Queue(settings=settings, partitions=places, created_at_ms=now_ms, updated_at_ms=now_ms)
             await catalog.create(queue)
-            await self._host.open(queue)
-            _log.info("queue created", queue=queue.name, partitions=len(places))
-            return catalog.get(queue.name)
+        await self._host.open(queue)
+        _log.info("queue created", queue=queue.name, partitions=len(places))
+        return catalog.get(queue.name)
+
+    async def _create_partitions(self, places: Sequence[PartitionPlace]) -> None:
+        for place in places:
+            try:
+                await self._host.backends[place.backend].create(place.uid)
+            except StorageError as error:
+                raise RetryRequest(
+                    "backend is failing", f"'{place.backend}' takes no partitions now: {error}"
+                ) from error
 
     async def update_queue(self, queue_name: str, changes: Mapping[str, Any]) -> Queue:
         """``changes`` maps fields of `QueueSettings` to new values; what is not named stays as it is."""
@@ -122,16 +145,20 @@ class Router:
 
     async def delete_queue(self, queue_name: str, force: bool) -> None:
         async with self._changing:
-            queue = self.queue(queue_name)
+            self.queue(queue_name)
             for other in self._host.catalog.all():
                 if other.settings.dead_queue == queue_name:
                     raise Conflict("queue is in use", f"it is the dead queue of '{other.name}'")
             if not force:
                 await self._check_empty(queue_name)
-            await self._host.catalog.delete(queue)
-            await self._host.shut(queue_name)
-            await self._host.bury_doomed()
-            _log.info("queue deleted", queue=queue_name)
+            await self.remove(queue_name)
+
+    async def remove(self, queue_name: str) -> None:
+        """Within `changing`: delete a queue with all it holds."""
+        await self._host.catalog.delete(self.queue(queue_name))
+        await self._host.shut(queue_name)
+        await self._host.burial.bury()
+        _log.info("queue deleted", queue=queue_name)
 
     async def _check_empty(self, queue_name: str) -> None:
         """From here on the queue takes nothing, unless it turns out that it is not empty."""
@@ -187,14 +214,46 @@ class Router:
     async def delete_items(self, queue_name: str, partition: int, ids: Sequence[str]) -> None:
         await cold_path.delete_items(self._host.owner(queue_name, partition), partition, ids)
 
-    @property
-    def backends(self) -> Mapping[str, Backend]:
-        return self._host.backends
+    # Backends.
+
+    def backends(self) -> list[BackendReport]:
+        """Each with the number of partitions that queues have there."""
+        counts = Counter(place.backend for queue in self._host.catalog.all() for place in queue.partitions)
+        return [
+            BackendReport(name, backend.driver, backend.affinity, counts[name])
+            for name, backend in self._host.backends.items()
+        ]
+
+    def backend(self, name: str) -> Backend:
+        return self._host.backends[name]
 
     async def health(self) -> Mapping[str, Health]:
         """The health of each backend by its name; a backend is not well while a partition on it fails."""
-        report = {name: await backend.health() for name, backend in self._host.backends.items()}
+        backends = dict(self._host.backends)
+        reports = await asyncio.gather(*map(_health, backends.values()))
+        report = dict(zip(backends, reports, strict=True))
         for name, failing in self._host.failing().items():
             if name in report and report[name].ok:
                 report[name] = Health(ok=False, details=f"{failing} partitions cannot be used")
         return report
+
+    @asynccontextmanager
+    async def changing(self) -> AsyncIterator[Host]:
+        """Nobody else makes, changes or deletes queues within."""
+        async with self._changing:
+            yield self._host
+
+    def update_limits(self, limits: Limits) -> None:
+        self._limits = limits
+        self._host.update_limits(limits)
+
+
+async def _health(backend: Backend) -> Health:
+    """One that does not answer is not well."""
+    try:
+        async with asyncio.timeout(_HEALTH_PATIENCE_S):
+            return await backend.health()
+    except TimeoutError:
+        return Health(ok=False, details=f"it did not answer within {_HEALTH_PATIENCE_S:.0f} s")
+    except StorageError as error:
+        return Health(ok=False, details=str(error))

@@ -1,33 +1,48 @@
-"""The configuration: one YAML file, with environment variables and flags over it. Everything has a default."""
+"""The configuration: its options, their defaults, and what they may be.
+
+`querator.config_sources` reads it from a file, the environment and flags.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
 
 import msgspec
-import yaml
 
 from querator.durations import parse_duration
 from querator.errors import InvalidRequest
 from querator.items import MAX_SLOTS
 from querator.limits import Limits
+from querator.names import check_queue_name
 from querator.queues import QueueSettings, RetryPolicy
 
 DEFAULT_LISTEN = "127.0.0.1:2319"
 
-# Environment variables that go over the file; flags go over both.
-_ENVIRONMENT = {
-    "QUERATOR_LISTEN": "listen",
-    "QUERATOR_DATA_DIR": "data_dir",
-    "QUERATOR_LOG_FORMAT": "log.format",
-    "QUERATOR_LOG_LEVEL": "log.level",
-}
+INVALID = "is invalid"
+
+Path = tuple[str | int, ...]  # the way to an option: ("storage", 1, "affinity")
 
 
-class BackendConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Problem(NamedTuple):
+    """What is wrong with one option."""
+
+    path: Path
+    what: str  # "is invalid", "is unknown", "is missing"
+    details: str
+
+
+def option_name(path: Path) -> str:
+    """``storage[1].affinity``."""
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return "".join(steps).removeprefix(".")
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A mapping of options."""
+
+
+class BackendConfig(Section, frozen=True, kw_only=True):
     """One place for partitions."""
 
     name: str
@@ -39,14 +54,14 @@ class BackendConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 _EMBEDDED = BackendConfig(name="local-0", driver="sqlite", options={"path": "local-0.db"})
 
 
-class RetryPolicyConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RetryPolicyConfig(Section, frozen=True, kw_only=True):
     base: str = "0s"
     factor: float = 2.0
     max: str = "1h"
     jitter: float = 0.2
 
 
-class QueueConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class QueueConfig(Section, frozen=True, kw_only=True):
     """A queue that is made at start if it is not there."""
 
     queue_name: str
@@ -79,12 +94,12 @@ class QueueConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         )
 
 
-class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LogConfig(Section, frozen=True, kw_only=True):
     format: Literal["console", "json"] = "console"
     level: Literal["debug", "info", "warning", "error"] = "info"
 
 
-class TelemetryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TelemetryConfig(Section, frozen=True, kw_only=True):
     """Where traces go."""
 
     otlp_endpoint: str = ""  # HOST:PORT or URL of an OTLP collector (gRPC); empty: no traces are sent
@@ -92,7 +107,7 @@ class TelemetryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     sample_ratio: float = 1.0  # of the traces that begin here, 0.0 to 1.0
 
 
-class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Config(Section, frozen=True, kw_only=True):
     listen: str | list[str] = DEFAULT_LISTEN
     data_dir: str = "./data"
     storage: list[BackendConfig] = msgspec.field(default_factory=lambda: [_EMBEDDED])
@@ -108,80 +123,103 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return [_address(text) for text in texts]
 
 
-def load(path: Path | None, overrides: Mapping[str, Any]) -> Config:
-    """Read the file, if any, and lay the environment and then ``overrides`` over it.
-
-    Keys of ``overrides`` are paths such as ``log.level``; a value of None overrides nothing.
-    """
-    data = _read(path) if path is not None else {}
-    environment = {option: os.environ.get(name) for name, option in _ENVIRONMENT.items()}
-    for layer in (environment, overrides):
-        for option, value in layer.items():
-            if value is not None:
-                _set(data, option, value)
-    try:
-        config = msgspec.convert(data, Config)
-    except msgspec.ValidationError as error:
-        raise InvalidRequest("configuration is invalid", str(error)) from None
-    _check(config)
-    return config
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        data = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise InvalidRequest("configuration cannot be read", f"{path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InvalidRequest("configuration is not YAML", f"{path}: {error}") from None
-    if data is None:
-        return {}
-    if not isinstance(data, dict):
-        raise InvalidRequest("configuration is invalid", f"{path}: it must be a mapping of options")
-    return data
-
-
-def _set(data: dict[str, Any], option: str, value: Any) -> None:
-    *parents, name = option.split(".")
-    for parent in parents:
-        if data.get(parent) is None:
-            data[parent] = {}
-        data = data[parent]
-        if not isinstance(data, dict):
-            raise InvalidRequest(f"{parent} is invalid", "it must be a mapping of options")
-    data[name] = value
-
-
-def _check(config: Config) -> None:
-    config.addresses()
-    _check_limits(config.limits)
+def find_problems(config: Config) -> Iterator[Problem]:
+    """Everything that no type can say, as far as it can be known without the drivers and the queues that exist."""
+    yield from _listen_problems(config.listen)
+    if not config.data_dir:
+        yield Problem(("data_dir",), INVALID, "it must not be empty")
+    yield from _storage_problems(config.storage)
+    yield from _queues_problems(config.queues)
+    yield from _limits_problems(config.limits)
     if not 0.0 <= config.telemetry.sample_ratio <= 1.0:
-        raise InvalidRequest("telemetry.sample_ratio is invalid", "it must be between 0.0 and 1.0")
-    names = [backend.name for backend in config.storage]
-    if not names:
-        raise InvalidRequest("storage is invalid", "at least one backend is needed")
-    for index, backend in enumerate(config.storage):
-        if names.index(backend.name) != index:
-            raise InvalidRequest(f"storage[{index}].name is invalid", f"'{backend.name}' is there twice")
+        yield Problem(("telemetry", "sample_ratio"), INVALID, "it must be between 0.0 and 1.0")
+
+
+def _listen_problems(listen: str | list[str]) -> Iterator[Problem]:
+    if not listen:
+        yield Problem(("listen",), INVALID, "it must name an address, as HOST:PORT")
+    elif isinstance(listen, str):
+        yield from _address_problems(("listen",), listen)
+    else:
+        for index, text in enumerate(listen):
+            yield from _address_problems(("listen", index), text)
+
+
+def _address_problems(path: Path, text: str) -> Iterator[Problem]:
+    try:
+        _address(text)
+    except ValueError as error:
+        yield Problem(path, INVALID, str(error))
+
+
+def _storage_problems(storage: list[BackendConfig]) -> Iterator[Problem]:
+    if not storage:
+        yield Problem(("storage",), INVALID, "at least one backend is needed")
+    names = [backend.name for backend in storage]
+    places = [(backend.driver, backend.options) for backend in storage]
+    for index, backend in enumerate(storage):
+        yield from _name_problems(("storage", index, "name"), backend.name, names.index(backend.name) != index)
         if not 0.0 <= backend.affinity <= 1.0:
-            raise InvalidRequest(f"storage[{index}].affinity is invalid", "it must be between 0.0 and 1.0")
-    for index, queue in enumerate(config.queues):
-        try:
-            queue.settings()
-        except ValueError as error:
-            raise InvalidRequest(f"queues[{index}] is invalid", str(error)) from None
+            yield Problem(("storage", index, "affinity"), INVALID, "it must be between 0.0 and 1.0")
+        first = places.index(places[index])
+        if backend.options and first != index:
+            details = f"'{names[first]}' is the same place; one place is one backend"
+            yield Problem(("storage", index, "options"), INVALID, details)
 
 
-def _check_limits(limits: Limits) -> None:
+def _queues_problems(queues: list[QueueConfig]) -> Iterator[Problem]:
+    names = [queue.queue_name for queue in queues]
+    declared = {queue.queue_name: queue for queue in queues}
+    for index, queue in enumerate(queues):
+        path: Path = ("queues", index)
+        yield from _name_problems((*path, "queue_name"), queue.queue_name, names.index(queue.queue_name) != index)
+        for field in ("lease_timeout", "expire_timeout"):
+            yield from _duration_problems((*path, field), getattr(queue, field))
+        for field in ("base", "max"):
+            yield from _duration_problems((*path, "retry_policy", field), getattr(queue.retry_policy, field))
+        if queue.dead_queue:
+            yield from _dead_queue_problems((*path, "dead_queue"), queue, declared)
+
+
+def _name_problems(path: Path, name: str, is_repeated: bool) -> Iterator[Problem]:
+    try:
+        check_queue_name(name)
+    except InvalidRequest as error:
+        yield Problem(path, INVALID, error.details)
+    if is_repeated:
+        yield Problem(path, INVALID, f"'{name}' is there twice")
+
+
+def _duration_problems(path: Path, text: str) -> Iterator[Problem]:
+    try:
+        parse_duration(text)
+    except ValueError as error:
+        yield Problem(path, INVALID, str(error))
+
+
+def _dead_queue_problems(path: Path, queue: QueueConfig, declared: dict[str, QueueConfig]) -> Iterator[Problem]:
+    """One that is not declared may exist already; that shows when the queue is made."""
+    if queue.dead_queue == queue.queue_name:
+        yield Problem(path, INVALID, "a queue cannot be its own dead queue")
+    elif queue.dead_queue in declared and declared[queue.dead_queue].dead_queue:
+        yield Problem(path, INVALID, f"'{queue.dead_queue}' has a dead queue of its own")
+
+
+def _limits_problems(limits: Limits) -> Iterator[Problem]:
     for field in Limits.__struct_fields__:
         if getattr(limits, field) < 1:
-            raise InvalidRequest(f"limits.{field} is invalid", "it must be at least 1")
+            yield Problem(("limits", field), INVALID, "it must be at least 1")
     if limits.block_items > MAX_SLOTS:
-        raise InvalidRequest("limits.block_items is invalid", f"it must be at most {MAX_SLOTS}")
+        yield Problem(("limits", "block_items"), INVALID, f"it must be at most {MAX_SLOTS}")
+    if limits.min_timeout_ms > limits.max_timeout_ms:
+        yield Problem(("limits", "min_timeout_ms"), INVALID, "it must not be above limits.max_timeout_ms")
+    elif not limits.min_timeout_ms <= limits.default_timeout_ms <= limits.max_timeout_ms:
+        details = "it must be between limits.min_timeout_ms and limits.max_timeout_ms"
+        yield Problem(("limits", "default_timeout_ms"), INVALID, details)
 
 
 def _address(text: str) -> tuple[str, int]:
     host, separator, port = text.rpartition(":")
     if not separator or not port.isascii() or not port.isdigit() or int(port) > 65_535:
-        raise InvalidRequest("listen is invalid", f"'{text}' is not HOST:PORT")
+        raise ValueError(f"'{text}' is not HOST:PORT")
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - an address without host means all

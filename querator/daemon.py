@@ -8,10 +8,10 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import structlog
 import uvloop
@@ -21,27 +21,37 @@ from cluster.catalog import Catalog
 from cluster.coordinator import CoordinationError
 from cluster.host import Host
 from cluster.one_host import OneHostCoordinator
+from cluster.reconfigure import missing_queues, reconfigure
 from cluster.router import Router
-from querator.clock import SystemClock
-from querator.config import Config, LogConfig
-from querator.errors import InvalidRequest, QueratorError, RequestFailed
+from cluster.settings import find_mistakes
+from querator.clock import SystemClock, sleep_ms
+from querator.config import INVALID, BackendConfig, Config, LogConfig, Problem
+from querator.config_sources import Reading, read
+from querator.errors import QueratorError, RequestFailed, RetryRequest, Stopping
 from querator.version import VERSION
 from querator.waist import Backend, StorageError
+from storage import drivers
 from storage.drivers import open_backend
 
 _log = structlog.get_logger(__name__)
 
-_FIXED = ("listen", "data_dir", "storage", "fast_door", "limits", "telemetry")  # options that need a restart
+_PAUSE_FIRST_MS = 200  # before declared queues that had to wait are tried again
+_PAUSE_LAST_MS = 30_000
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 class Instance:
     """One running server: `start`, then `stop`. What was begun is undone in the reverse order."""
 
-    def __init__(self, config: Config, read_again: Callable[[], Config] | None = None) -> None:
+    def __init__(self, config: Config, read_again: Callable[[], Reading] | None = None) -> None:
         self._config = config
         self._read_again = read_again
         self._started = AsyncExitStack()
+        self._changing = asyncio.Lock()  # held by a reload, and by the stop
+        self._stopping = False
+        self._backends: dict[str, Backend] = {}
+        self._clock = SystemClock()
+        self._host: Host
         self._router: Router
         self._server: Server
 
@@ -57,20 +67,24 @@ class Instance:
         config = self._config
         data_dir = Path(config.data_dir)
         self._started.enter_context(_lock(data_dir))
-        backends = await self._open_backends(data_dir)
+        self._started.push_async_callback(self._close_backends)
+        for backend in config.storage:
+            self._backends[backend.name] = await self._open_backend(backend)
         coordinator = await OneHostCoordinator.open(data_dir / "cluster.db")
         self._started.push_async_callback(coordinator.close)
-        host = Host(
+        self._host = host = Host(
             catalog=Catalog(coordinator),
-            backends=backends,
-            clock=SystemClock(),
+            backends=self._backends,
+            clock=self._clock,
             rng=random.Random(os.urandom(16)),  # noqa: S311 - jitter, not secrets
             limits=config.limits,
         )
         self._started.push_async_callback(host.close)
         await host.start()
         self._router = Router(host, config.limits)
-        await self._create_queues(config)
+        if not await self._declare_queues():
+            declaring = asyncio.create_task(self._keep_declaring())
+            self._started.push_async_callback(_cancel, declaring)
         self._server = server = Server(
             router=self._router,
             limits=config.limits,
@@ -81,47 +95,93 @@ class Instance:
         self._started.push_async_callback(server.stop)
         return await server.start(config.addresses())
 
-    async def _open_backends(self, data_dir: Path) -> dict[str, Backend]:
-        backends: dict[str, Backend] = {}
-        for each in self._config.storage:
-            backend = await open_backend(
-                name=each.name, driver=each.driver, affinity=each.affinity, options=each.options, data_dir=data_dir
-            )
-            self._started.push_async_callback(backend.close)
-            backends[each.name] = backend
-        return backends
+    async def _open_backend(self, backend: BackendConfig) -> Backend:
+        return await open_backend(
+            name=backend.name,
+            driver=backend.driver,
+            affinity=backend.affinity,
+            options=backend.options,
+            data_dir=Path(self._config.data_dir),
+        )
 
-    async def _create_queues(self, config: Config) -> list[str]:
-        """Make the queues that are declared and not there; returns their names."""
-        there = {queue.name for queue in await self._router.list_queues("", sys.maxsize, "")}
-        missing = [declared for declared in config.queues if declared.queue_name not in there]
-        missing.sort(key=lambda declared: declared.dead_queue != "")  # what may be a dead queue comes first
-        for declared in missing:
-            await self._router.create_queue(declared.settings())
-        return [declared.queue_name for declared in missing]
+    async def _close_backends(self) -> None:
+        for backend in self._backends.values():
+            await backend.close()
+
+    async def _declare_queues(self) -> bool:
+        """Make the queues that are declared and not there; False if a backend is down, and some have to wait."""
+        for queue in missing_queues(self._config, self._host):
+            try:
+                await self._router.create_queue(queue.settings())
+            except RetryRequest as error:
+                _log.warning("declared queue has to wait", queue=queue.queue_name, reason=error.message)
+                return False
+        return True
+
+    async def _keep_declaring(self) -> None:
+        pause_ms = _PAUSE_FIRST_MS
+        done = False
+        while not done:
+            await sleep_ms(self._clock, pause_ms)
+            pause_ms = min(_PAUSE_LAST_MS, 2 * pause_ms)
+            try:
+                done = await self._declare_queues()
+            except QueratorError as error:
+                _log.error("declared queue was not created", reason=error.message)
+                return
 
     async def reload(self) -> list[str]:
-        """Read the configuration again; returns what changed. What needs a restart is refused: then nothing changes."""
+        """Read the configuration again; returns what changed. If not all of it can hold now, nothing changes."""
         if self._read_again is None:
             raise RequestFailed("configuration cannot be reloaded", "it was not read from anywhere")
-        config = self._read_again()
-        fixed = [option for option in _FIXED if getattr(config, option) != getattr(self._config, option)]
-        if fixed:
-            raise InvalidRequest(
-                "configuration cannot be changed while running", f"restart to change {', '.join(fixed)}"
-            )
-        changes = [f"queue '{name}' was created" for name in await self._create_queues(config)]
+        if self._stopping:
+            raise Stopping
+        async with self._changing:
+            reading = self._read_again()
+            outcome = await reconfigure(self._router, self._config, reading, self._open_backend)
+            self._follow(reading.config)
+            await outcome.close_removed()
+        _log.info("configuration reloaded", changes=outcome.changes)
+        return outcome.changes
+
+    def _follow(self, config: Config) -> None:
+        """What is left to do, and cannot fail."""
+        self._backends = dict(self._host.backends)
+        self._server.update_limits(config.limits)
         if config.log != self._config.log:
             set_up_logging(config.log)
             self._server.log_requests(config.log.level == "debug")
-            changes.append(f"log is {config.log.format} from {config.log.level} on")
         self._config = config
-        _log.info("configuration reloaded", changes=changes)
-        return changes
 
     async def stop(self) -> None:
         """Answer what waits, finish what runs, make everything durable. May be called twice."""
-        await self._started.aclose()
+        self._stopping = True
+        async with self._changing:
+            await self._started.aclose()
+
+
+async def _cancel(*tasks: asyncio.Task[None]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def read_config(path: Path | None, overrides: Mapping[str, Any]) -> Reading:
+    """Read the file, the environment and the flags, and check them with all that the program knows."""
+    return read(path, overrides, _find_more_problems)
+
+
+def _find_more_problems(config: Config) -> Iterator[Problem]:
+    for index, backend in enumerate(config.storage):
+        for option, mistake in drivers.find_mistakes(backend.driver, backend.options):
+            yield Problem(("storage", index, *option.split(".", 1)), mistake.what, mistake.details)
+    for index, queue in enumerate(config.queues):
+        try:
+            settings = queue.settings()
+        except ValueError:
+            continue  # a duration that cannot be read, which is told already
+        for field, details in find_mistakes(settings, config.limits):
+            yield Problem(("queues", index, *field.split(".")), INVALID, details)
 
 
 def _lock(data_dir: Path) -> IO[bytes]:
@@ -139,14 +199,14 @@ def _lock(data_dir: Path) -> IO[bytes]:
     return file
 
 
-def serve(read: Callable[[], Config]) -> int:
+def serve(read_again: Callable[[], Reading]) -> int:
     """Run until SIGINT or SIGTERM; SIGHUP reads the configuration again. Returns the exit code."""
-    config = read()
+    config = read_again().checked()
     set_up_logging(config.log)
-    return uvloop.run(_serve(config, read))
+    return uvloop.run(_serve(config, read_again))
 
 
-async def _serve(config: Config, read_again: Callable[[], Config]) -> int:
+async def _serve(config: Config, read_again: Callable[[], Reading]) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -162,9 +222,16 @@ async def _serve(config: Config, read_again: Callable[[], Config]) -> int:
         _log.info("listening", url=url, version=VERSION)
     _log.info(f"""try: curl --json '{{"queue_name": "mail"}}' {urls[0]}/v1/queues.create""")
     reloads: set[asyncio.Task[None]] = set()
-    loop.add_signal_handler(signal.SIGHUP, lambda: reloads.add(loop.create_task(_reload(instance))))
+
+    def reload() -> None:
+        task = loop.create_task(_reload(instance))
+        reloads.add(task)
+        task.add_done_callback(reloads.discard)
+
+    loop.add_signal_handler(signal.SIGHUP, reload)
     await stop.wait()
     _log.info("stopping")
+    await _cancel(*reloads)
     await instance.stop()
     _log.info("stopped")
     return 0

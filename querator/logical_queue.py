@@ -164,9 +164,10 @@ class LogicalQueue:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("logical queue task failed", queue=self.queue.name, exc_info=error)
 
-    def update(self, queue: Queue) -> None:
-        """New settings. They hold from the next turn on."""
+    def update(self, queue: Queue, limits: Limits | None = None) -> None:
+        """New settings, new limits. They hold from the next turn on."""
         self.queue = queue
+        self.limits = self._waiting.limits = limits or self.limits
         self.wake()
 
     # The hot calls.

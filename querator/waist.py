@@ -101,8 +101,8 @@ class Backend(Protocol):
     def name(self) -> str: ...
     @property
     def driver(self) -> str: ...
-    @property
-    def affinity(self) -> float: ...
+
+    affinity: float  # its share of new partitions, 0.0 to 1.0; set by whoever configures it
 
     async def create(self, partition: int) -> None:
         """Make an empty partition with epoch 0. Creating what exists changes nothing."""

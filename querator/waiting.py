@@ -15,17 +15,17 @@ class Waiting:
     def __init__(self, limits: Limits) -> None:
         self.produces: deque[Produce] = deque()
         self.reserves: OrderedDict[Reserve, None] = OrderedDict()
-        self._limits = limits
+        self.limits = limits
 
     def __iter__(self) -> Iterator[Request]:
         yield from self.produces
         yield from self.reserves
 
     def has_room_for_produce(self) -> bool:
-        return len(self.produces) < self._limits.waiting_requests or self.drop_answered()
+        return len(self.produces) < self.limits.waiting_requests or self.drop_answered()
 
     def has_room_for_reserve(self) -> bool:
-        return len(self.reserves) < self._limits.waiting_reserves
+        return len(self.reserves) < self.limits.waiting_reserves
 
     def add_reserve(self, reserve: Reserve) -> None:
         """It leaves as soon as it is answered, or its caller goes."""
@@ -52,7 +52,7 @@ class Waiting:
         if not self.produces and not self.reserves:
             return
         rooms = [member.room() for member in free]
-        emptiest = emptiest_first(rooms, self._limits.batch_items, self._limits.batch_bytes)
+        emptiest = emptiest_first(rooms, self.limits.batch_items, self.limits.batch_bytes)
         while self.produces and (index := next(emptiest, None)) is not None:
             produce = self.produces.popleft()
             if produce.future.done():

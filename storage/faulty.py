@@ -202,6 +202,10 @@ class FaultyBackend:
     def affinity(self) -> float:
         return self._inner.affinity
 
+    @affinity.setter
+    def affinity(self, affinity: float) -> None:
+        self._inner.affinity = affinity
+
     def break_(self, partition: int | None = None) -> None:
         """Refuse every call, or those of one partition, until `mend`."""
         if partition is None:

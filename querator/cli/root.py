@@ -11,6 +11,7 @@ from querator.cli.session import examples, session_options
 # Name → module, attribute, and the line of the overview.
 _COMMANDS: dict[str, tuple[str, str, str]] = {
     "serve": ("querator.cli.server", "serve", "Run a server."),
+    "config": ("querator.cli.config", "config", "Check the configuration, or show what is in force."),
     "create": ("querator.cli.queues", "create", "Create a queue."),
     "update": ("querator.cli.queues", "update", "Change a queue's settings."),
     "delete": ("querator.cli.queues", "delete", "Delete a queue and its data."),

@@ -34,7 +34,7 @@ def serve(
 ) -> None:
     """Run a server until SIGINT or SIGTERM."""
     try:
-        from querator import config, daemon
+        from querator import daemon
     except ModuleNotFoundError as error:
         raise click.ClickException(
             f"the server is not installed here ('{error.name}' is missing); install `querator-server`"
@@ -45,7 +45,7 @@ def serve(
         "log.level": log_level,
         "log.format": log_format,
     }
-    ctx.exit(daemon.serve(lambda: config.load(path, overrides)))
+    ctx.exit(daemon.serve(lambda: daemon.read_config(path, overrides)))
 
 
 @click.command(epilog=examples("querator health", "querator health --url http://127.0.0.1:2319 --json"))

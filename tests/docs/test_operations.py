@@ -15,8 +15,12 @@ import msgspec
 import pytest
 import yaml
 
+from cluster import reconfigure
 from querator import Client, config
 from querator.cli.server import serve
+from querator.config import option_name
+from querator.config_sources import VARIABLES
+from querator.daemon import read_config
 from querator.limits import Limits
 from storage import drivers
 from storage.sqlite_file import SYNCHRONOUS
@@ -67,21 +71,31 @@ def test_every_option_is_there_with_its_default(operations: Page) -> None:
 
 
 def test_flags_and_environment_are_complete(operations: Page) -> None:
-    """The table of flags names every flag of `querator serve` and every variable, beside the option each sets."""
+    """The table of flags names every flag of `querator serve`, and the option and the variable that each goes with."""
     rows = table(operations, "## Starting")
     flags = {quoted(flag)[0] for flag, _, _ in rows}
     assert flags == {option for parameter in serve.params for option in parameter.opts}
-    variables = {quoted(variable)[0]: quoted(option)[0] for _, variable, option in rows if variable}
-    assert variables == config._ENVIRONMENT
+    known = {variable: option_name(path) for variable, (path, _) in VARIABLES.items()}
+    for _, variable, option in rows:
+        if variable:
+            assert known[quoted(variable)[0]] == quoted(option)[0]
+    assert known["QUERATOR_LIMITS_BODY_BYTES"] == "limits.body_bytes"
+
+
+def test_what_a_reload_changes_is_told_of_every_option(operations: Page) -> None:
+    """Every section is in the table of reloads, and what needs a restart is what the program refuses."""
+    when = {option: text for options, text in table(operations, "## Reload") for option in quoted(options)}
+    assert {option for option in when if "[]" not in option} == set(config.Config.__struct_fields__)
+    assert {option for option, text in when.items() if text.startswith("after a restart")} == set(reconfigure._FIXED)
 
 
 def test_the_example_is_a_configuration(operations: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file that the page shows is read without complaint, and means what it looks like."""
-    for variable in config._ENVIRONMENT:
+    for variable in VARIABLES:
         monkeypatch.delenv(variable, raising=False)
     (example,) = examples(operations, "yaml")
     (tmp_path / "querator.yaml").write_text(example.code)
-    loaded = config.load(tmp_path / "querator.yaml", {})
+    loaded = read_config(tmp_path / "querator.yaml", {}).checked()
     assert [backend.name for backend in loaded.storage] == ["local-0", "local-1"]
     assert [queue.queue_name for queue in loaded.queues] == ["mail-dead", "mail"]
 

@@ -1,0 +1,93 @@
+"""The burial: partitions that no queue has any more, or never had, are dropped; if not now, then later."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import structlog
+
+from cluster.catalog import Catalog
+from cluster.coordinator import CoordinationError
+from querator.clock import Clock, sleep_ms
+from querator.queues import PartitionPlace
+from querator.waist import Backend, StorageError
+
+_log = structlog.get_logger(__name__)
+
+_PAUSE_FIRST_MS = 200
+_PAUSE_LAST_MS = 30_000
+
+
+class Burial:
+    """`run` in the background, `bury` whenever it should happen at once."""
+
+    def __init__(self, catalog: Catalog, backends: Mapping[str, Backend], clock: Clock) -> None:
+        self._catalog = catalog
+        self._backends = backends
+        self._clock = clock
+        self._making: set[int] = set()  # places that are doomed only until their queue is in the catalog
+        self._listing = asyncio.Lock()
+        self._wanted = asyncio.Event()
+
+    @asynccontextmanager
+    async def making(self, backends: list[str]) -> AsyncIterator[tuple[PartitionPlace, ...]]:
+        """New places for the queue that is made within; if that fails, whatever was made there is dropped."""
+        async with self._listing:
+            places = await self._catalog.new_places(backends)
+            self._making.update(place.uid for place in places)
+        try:
+            yield places
+        except BaseException:
+            self._wanted.set()
+            raise
+        finally:
+            self._making.difference_update(place.uid for place in places)
+
+    async def bury(self) -> bool:
+        """Drop what can be dropped now. False if something has to wait, which `run` then does again."""
+        by_backend: dict[str, list[int]] = defaultdict(list)
+        async with self._listing:
+            for uid, backend in await self._catalog.doomed():
+                if uid not in self._making:
+                    by_backend[backend].append(uid)
+        done = all(await asyncio.gather(*(self._drop(*of_backend) for of_backend in by_backend.items())))
+        if not done:
+            self._wanted.set()
+        return done
+
+    async def _drop(self, backend_name: str, uids: list[int]) -> bool:
+        """Drop partitions of one backend, up to its first failure."""
+        for uid in uids:
+            backend = self._backends.get(backend_name)
+            if backend is None:
+                _log.warning("doomed partition is on an unknown backend", partition_uid=uid, backend=backend_name)
+                continue
+            try:
+                await backend.drop(uid)
+            except StorageError as error:
+                _log.warning("partition cannot be dropped now", partition_uid=uid, error=str(error))
+                return False
+            await self._catalog.buried(uid)
+        return True
+
+    def soon(self) -> None:
+        """Something may be droppable that was not."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Bury for ever, with growing pauses while something has to wait; ends by being cancelled."""
+        pause_ms = _PAUSE_FIRST_MS
+        while True:
+            await self._wanted.wait()
+            await sleep_ms(self._clock, pause_ms)
+            self._wanted.clear()
+            try:
+                done = await self.bury()
+            except CoordinationError as error:
+                _log.warning("doomed partitions cannot be listed now", error=str(error))
+                self._wanted.set()
+                done = False
+            pause_ms = _PAUSE_FIRST_MS if done else min(_PAUSE_LAST_MS, 2 * pause_ms)
