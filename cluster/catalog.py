@@ -1,24 +1,34 @@
-"""The catalog: which queues there are and where their partitions live. Every change is a compare-and-set.
+"""The catalog: which queues there are, where their partitions live and who owns them.
 
 queues/<name>       Queue
+assignments/<name>  Assignment
 doomed/<uid>        backend: a partition that is to be dropped, or that was not yet given to a queue
 counters/partition  the highest uid ever given
+
+Every change is a compare-and-set.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+
 import msgspec
 
+from cluster.assignment import Assignment
 from cluster.coordinator import Coordinator
+from cluster.mirror import Mirror
 from querator.errors import Conflict, NoSuchQueue
 from querator.queues import PartitionPlace, Queue
 
 _QUEUES = "queues/"
+_ASSIGNMENTS = "assignments/"
 _DOOMED = "doomed/"
 _COUNTER = "counters/partition"
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Queue).decode
+_decode_queue = msgspec.json.Decoder(Queue).decode
+_decode_assignment = msgspec.json.Decoder(Assignment).decode
 
 
 class Catalog:
@@ -26,14 +36,25 @@ class Catalog:
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
-        self._queues: dict[str, Queue] = {}
-        self._revisions: dict[str, int] = {}
+        self._queues = Mirror(coordinator, _QUEUES, _decode_queue, self._tell)
+        self._assignments = Mirror(coordinator, _ASSIGNMENTS, _decode_assignment, self._tell)
+        self._listeners: list[Callable[[str], None]] = []
 
     async def load(self) -> None:
-        entries = await self._coordinator.list(_QUEUES)
-        queues = [(_decode(entry.value), entry.revision) for entry in entries]
-        self._queues = {queue.name: queue for queue, _ in queues}
-        self._revisions = {queue.name: revision for queue, revision in queues}
+        await self._queues.load()
+        await self._assignments.load()
+
+    async def follow(self) -> None:
+        """Keep up with what others change; ends when the coordinator is closed."""
+        await asyncio.gather(self._queues.follow(), self._assignments.follow())
+
+    def listen(self, listener: Callable[[str], None]) -> None:
+        """Be told the name of every queue that comes, changes, goes or gets other owners."""
+        self._listeners.append(listener)
+
+    def _tell(self, queue_name: str) -> None:
+        for listener in self._listeners:
+            listener(queue_name)
 
     def find(self, queue_name: str) -> Queue | None:
         return self._queues.get(queue_name)
@@ -46,7 +67,27 @@ class Catalog:
 
     def all(self) -> list[Queue]:
         """In the order of names."""
-        return [self._queues[name] for name in sorted(self._queues)]
+        return [queue for _, queue in self._queues.items()]
+
+    def assignment(self, queue_name: str) -> Assignment:
+        """Who owns the queue's partitions: nobody, if nothing was assigned yet."""
+        found = self._assignments.get(queue_name)
+        if found is not None:
+            return found
+        queue = self._queues.get(queue_name)
+        # Before there were assignments, the epoch of a partition was written with its place.
+        return Assignment(epoch=max([place.epoch for place in queue.partitions], default=0) if queue else 0)
+
+    async def assign(self, queue_name: str, assignment: Assignment) -> bool:
+        """Replace the assignment that `assignment` gives; False if somebody else did, or the queue is gone."""
+        key = self._assignments.key(queue_name)
+        expected = {key: self._assignments.revision(queue_name)}
+        expected[self._queues.key(queue_name)] = self._queues.revision(queue_name)
+        revision = await self._coordinator.transact(expected=expected, puts={key: _encode(assignment)})
+        if revision is None:
+            return False
+        self._assignments.put(queue_name, assignment, revision)
+        return True
 
     async def new_places(self, backends: list[str]) -> tuple[PartitionPlace, ...]:
         """Places for new partitions, one for each backend named. They are doomed until a queue takes them."""
@@ -65,32 +106,35 @@ class Catalog:
 
     async def create(self, queue: Queue) -> None:
         doomed = [f"{_DOOMED}{place.uid}" for place in queue.partitions]
-        await self._write(queue, 0, deletes=doomed)
+        if not await self._write(queue, 0, deletes=doomed):
+            raise Conflict("queue already exists", f"a queue is named '{queue.name}'")
 
     async def replace(self, queue: Queue) -> None:
-        await self._write(queue, self._revisions[queue.name])
+        if not await self._write(queue, self._queues.revision(queue.name)):
+            raise Conflict("queue was changed", f"somebody else changed '{queue.name}' at the same time")
 
-    async def _write(self, queue: Queue, expected: int, deletes: list[str] | None = None) -> None:
-        key = _QUEUES + queue.name
+    async def _write(self, queue: Queue, expected: int, deletes: list[str] | None = None) -> bool:
+        key = self._queues.key(queue.name)
         revision = await self._coordinator.transact(
             expected={key: expected}, puts={key: _encode(queue)}, deletes=deletes or []
         )
-        if revision is None and not expected:
-            raise Conflict("queue already exists", f"a queue is named '{queue.name}'")
-        if revision is None:
-            raise Conflict("queue was changed", f"somebody else changed '{queue.name}' at the same time")
-        self._queues[queue.name] = queue
-        self._revisions[queue.name] = revision
+        if revision is not None:
+            self._queues.put(queue.name, queue, revision)
+        return revision is not None
 
     async def delete(self, queue: Queue) -> None:
-        """Forget a queue; its partitions are doomed."""
-        key = _QUEUES + queue.name
+        """Forget a queue and its owners; its partitions are doomed."""
+        key = self._queues.key(queue.name)
         puts = {f"{_DOOMED}{place.uid}": place.backend.encode() for place in queue.partitions}
-        expected = {key: self._revisions[queue.name]}
-        if not await self._coordinator.transact(expected=expected, puts=puts, deletes=[key]):
+        revision = await self._coordinator.transact(
+            expected={key: self._queues.revision(queue.name)},
+            puts=puts,
+            deletes=[key, self._assignments.key(queue.name)],
+        )
+        if revision is None:
             raise Conflict("queue was changed", f"somebody else changed '{queue.name}' at the same time")
-        del self._queues[queue.name]
-        del self._revisions[queue.name]
+        self._queues.remove(queue.name, revision)
+        self._assignments.remove(queue.name, revision)
 
     async def doomed(self) -> list[tuple[int, str]]:
         """Partitions that are to be dropped: uid and backend."""
