@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from querator.cli.config import config
 from querator.cli.server import serve
 from querator.limits import Limits
+from storage.postgres_options import PostgresOptions
 from tests.deploy.program import documented, program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,6 +66,14 @@ def test_the_command_is_one_of_the_program() -> None:
     assert {argument for argument in arguments if argument.startswith("-")} <= flags
 
 
+def test_a_reload_checks_the_file_first() -> None:
+    """Before the server is told to read its file again, that same file is checked by a command that the program has."""
+    check, signal = options("ExecReload")
+    file = option("ExecStart").split()[-1]
+    assert check.split() == [PREFIX, config.name, config.commands["check"].name, file]
+    assert signal == "/bin/kill -HUP $MAINPID"
+
+
 def test_the_data_lies_in_the_state_directory() -> None:
     """The server writes to the folder that systemd makes for it, and to no other: all else is read-only."""
     folder = f"/var/lib/{option('StateDirectory')}"
@@ -75,8 +85,9 @@ def test_the_data_lies_in_the_state_directory() -> None:
 
 
 def test_the_unit_fits_the_limits() -> None:
-    """A stop is granted longer than the server takes for it, and files for more than its connections."""
-    assert int(option("TimeoutStopSec")) * 1000 > Limits().stop_grace_ms
+    """A stop is granted longer than the server and its commits take, and files for more than its connections."""
+    longest_ms = Limits().stop_grace_ms + PostgresOptions(dsn="").command_timeout_s * 1000
+    assert int(option("TimeoutStopSec")) * 1000 > longest_ms
     assert int(option("LimitNOFILE")) > Limits().connections
 
 
