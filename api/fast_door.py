@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import enum
+from collections.abc import Awaitable
 from time import monotonic
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from aiohttp.web import RequestHandler, Server
 
@@ -23,6 +24,11 @@ from api.hall import Hall
 from api.heads import MAX_HEAD_BYTES, Head, Heads
 from api.metrics import UNKNOWN_CALL
 from querator.errors import Overloaded, QueratorError, Stopping, TimedOut
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+    from querator.telemetry import Tracing
 
 _END_OF_HEAD = b"\r\n\r\n"
 _START = b"POST /"
@@ -57,6 +63,7 @@ class Connection(asyncio.Protocol):
         self._request: Any = None
         self._started_s = 0.0
         self._future: asyncio.Future[Any] | None = None
+        self._span: Span | None = None  # of a request that is traced
 
     # What the transport calls.
 
@@ -97,6 +104,8 @@ class Connection(asyncio.Protocol):
         future, self._future = self._future, None
         if future is not None:
             future.cancel()
+        span, self._span = self._span, None
+        self._hall.drop_span(span)
         if self._handler is not None:
             self._hall.handed.pop(self._handler, None)
             self._handler.connection_lost(exc)
@@ -186,11 +195,14 @@ class Connection(asyncio.Protocol):
         self._head = head
         self._started_s = monotonic()
         self._state = State.ANSWERING
+        tracing = self._hall.tracing
         if self._hall.stopping:
             self._fail(Stopping())
             return
         try:
-            self._request, asked = head.call.ask(body, head.form)
+            self._request, asked = (
+                head.call.ask(body, head.form) if tracing is None else self._ask_traced(head, body, tracing)
+            )
         except Exception as error:  # noqa: BLE001 - whatever it is, it is answered and logged there
             self._fail(error)
             return
@@ -199,6 +211,13 @@ class Connection(asyncio.Protocol):
             self._answer(future)
         else:
             future.add_done_callback(self._answered)
+
+    def _ask_traced(self, head: Head, body: bytes, tracing: Tracing) -> tuple[Any, Awaitable[Any]]:
+        self._span = span = tracing.begin(head.call.name, head.traceparent)
+        request, asked = head.call.ask(body, head.form)
+        if span is not None:
+            tracing.asked(span, request, asked)
+        return request, asked
 
     def _answered(self, future: asyncio.Future[Any]) -> None:
         if future is not self._future:  # the caller has gone, and does not hear of errors either
@@ -231,7 +250,8 @@ class Connection(asyncio.Protocol):
         keep_alive = head.keep_alive and not self._hall.stopping
         self._state = State.IDLE
         self._transport.write(self._hall.response(code, body, head.form, keep_alive))
-        self._hall.observe(head.call.name, code, self._started_s)
+        span, self._span = self._span, None
+        self._hall.observe(head.call.name, code, self._started_s, span)
         self._since_s = monotonic()
         if not keep_alive:
             self._close()

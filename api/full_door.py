@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -14,12 +14,16 @@ from aiohttp.http_exceptions import HttpProcessingError
 from api.calls import Call, failure
 from api.forms import JSON, PLAIN, Form, choose_form, error_form
 from api.hall import NOSNIFF, REASONS, SERVER, Hall, Handed
-from api.metrics import PAGE, UNKNOWN_CALL
+from api.health import FAIL, Probes, count_states, make_report
+from api.metrics import PAGE, UNKNOWN_CALL, BackendSight, Sight
 from api.openapi import make_document
 from querator import wire
 from querator.errors import ContentError, InternalError, InvalidRequest, NoSuchMethod, QueratorError, Stopping, TimedOut
 from querator.queues import QueueStats
 from querator.version import VERSION
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _HEALTH_TYPE = "application/health+json"
@@ -72,6 +76,7 @@ class FullServer(web.Server):
 class FullDoor:
     def __init__(self, hall: Hall) -> None:
         self.hall = hall
+        self._probes = Probes(hall.router)
         self._running: set[asyncio.Task[Any]] = set()  # tasks of aiohttp, which lets go of them when a caller goes
         self._pages: Mapping[str, Page] = {
             "/": self._index,
@@ -96,6 +101,7 @@ class FullDoor:
             task.cancel()
         if running:
             await asyncio.wait(running)
+        await self._probes.close()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = self.hall.handed.get(request.protocol)
@@ -103,13 +109,19 @@ class FullDoor:
             connection.handed_request()
         started_s = monotonic()
         call = self.hall.calls.get(request.path)
+        span = None if call is None else self.hall.begin_span(call.name, request.headers.get("traceparent", ""))
         try:
-            response = await self._respond(request, call, connection)
+            response = await self._respond(request, call, connection, span)
+        except asyncio.CancelledError:
+            self.hall.drop_span(span)
+            raise
         finally:
             if connection is not None:
                 connection.handed_answer()
         if request.transport is not None:  # or else the caller has gone, and nothing was answered
-            self.hall.observe(self._label(request, call), response.status, started_s)
+            self.hall.observe(self._label(request, call), response.status, started_s, span)
+        else:
+            self.hall.drop_span(span)
         if self.hall.stopping:
             response.force_close()
         return response
@@ -119,7 +131,9 @@ class FullDoor:
             return call.name
         return PAGE if request.path in self._pages else UNKNOWN_CALL
 
-    async def _respond(self, request: web.BaseRequest, call: Call | None, connection: Handed | None) -> web.Response:
+    async def _respond(
+        self, request: web.BaseRequest, call: Call | None, connection: Handed | None, span: Span | None
+    ) -> web.Response:
         form = error_form(request.headers.get("Accept", ""))
         try:
             page = self._pages.get(request.path) if request.method in {"GET", "HEAD"} else None
@@ -131,7 +145,7 @@ class FullDoor:
                 raise InvalidRequest("method is not allowed", f"'{request.method}' where only POST is known")
             form = _read_form(request)
             body = await self._read_body(request, call)
-            return _response(200, await self._call(call, body, form, connection), form.content_type)
+            return _response(200, await self._call(call, body, form, connection, span), form.content_type)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is answered and logged there
             failed = failure(error, form, request.path if call is None else call.name)
             response = _response(failed.code, failed.body, form.content_type)
@@ -139,10 +153,12 @@ class FullDoor:
                 response.force_close()
             return response
 
-    async def _call(self, call: Call, body: bytes, form: Form, connection: Handed | None) -> bytes:
+    async def _call(self, call: Call, body: bytes, form: Form, connection: Handed | None, span: Span | None) -> bytes:
         if self.hall.stopping:
             raise Stopping
         asked, pending = call.ask(body, form)
+        if span is not None and self.hall.tracing is not None:
+            self.hall.tracing.asked(span, asked, pending)
         if connection is not None and isinstance(pending, asyncio.Future):
             connection.handed_future(pending)
         try:
@@ -178,29 +194,33 @@ class FullDoor:
         return _response(200, wire.encode({"name": SERVER, "version": VERSION, **pages}), JSON)
 
     async def _health(self) -> web.Response:
-        checks = {}
-        healthy = not self.hall.stopping
-        for name, health in (await self.hall.router.health()).items():
-            healthy = healthy and health.ok
-            check = {"componentType": "datastore", "status": "pass" if health.ok else "fail"}
-            if health.details:
-                check["output"] = health.details
-            checks[f"backend:{name}"] = [check]
-        document: dict[str, Any] = {"status": "pass" if healthy else "fail", "version": VERSION, "checks": checks}
-        if self.hall.stopping:
-            document["output"] = Stopping().message
-        return _response(200 if healthy else 503, wire.encode(document), _HEALTH_TYPE)
+        router = self.hall.router
+        probes = await self._probes.ask()
+        states = count_states(await self._stats())
+        report = make_report(probes, states, now_ms=router.clock.now_ms(), stopping=self.hall.stopping)
+        return _response(503 if report["status"] == FAIL else 200, wire.encode(report), _HEALTH_TYPE)
 
     async def _metrics(self) -> web.Response:
         router = self.hall.router
+        probes = await self._probes.ask()
+        queues = await self._stats()
+        router.observer.keep_queues(stats.queue_name for stats in queues)
+        backends = {
+            backend.name: BackendSight(probes[backend.name], backend.affinity)
+            for backend in router.backends()
+            if backend.name in probes
+        }
+        sight = Sight(len(self.hall.connections), queues, backends, router.observer)
+        return _response(200, self.hall.metrics.render(sight), _METRICS_TYPE)
+
+    async def _stats(self) -> list[QueueStats]:
         stats: list[QueueStats] = []
         for queue in await all_queues(self.hall):
             try:
-                stats.append(await router.queue_stats(queue))
+                stats.append(await self.hall.router.queue_stats(queue))
             except QueratorError:
                 continue  # the queue was deleted meanwhile
-        text = self.hall.metrics.render(connections=len(self.hall.connections), queues=stats)
-        return _response(200, text, _METRICS_TYPE)
+        return stats
 
     async def _openapi(self) -> web.Response:
         return _response(200, _document(), JSON)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from email.utils import formatdate
 from time import monotonic
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
@@ -16,6 +16,11 @@ from api.metrics import Metrics
 from cluster.router import Router
 from querator.errors import InternalError, QueratorError, Stopping
 from querator.limits import Limits
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+    from querator.telemetry import Tracing
 
 SERVER = "querator"
 NOSNIFF = ("X-Content-Type-Options", "nosniff")
@@ -61,10 +66,19 @@ REASONS: Mapping[int, str] = dict(_reasons())
 
 
 class Hall:
-    def __init__(self, *, router: Router, calls: Mapping[str, Call], limits: Limits, log_requests: bool) -> None:
+    def __init__(
+        self,
+        *,
+        router: Router,
+        calls: Mapping[str, Call],
+        limits: Limits,
+        log_requests: bool,
+        tracing: Tracing | None = None,
+    ) -> None:
         self.router = router
         self.calls = calls
         self.limits = limits
+        self.tracing = tracing
         self.metrics = Metrics(call.name for call in calls.values())
         self.connections: set[Connected] = set()
         self.handed: dict[object, Handed] = {}  # by aiohttp's protocol
@@ -95,12 +109,29 @@ class Hall:
         """Set the date of the answers; called about once a second."""
         self._date = formatdate(self.router.clock.now_ms() / 1000, usegmt=True).encode()
 
-    def observe(self, name: str, code: int, started_s: float) -> None:
-        """Count an answer to a call, through whichever door it went."""
+    def observe(self, name: str, code: int, started_s: float, span: Span | None = None) -> None:
+        """Count an answer to a call, through whichever door it went, and end its span."""
         seconds = monotonic() - started_s
         self.metrics.calls[name].observe(code, seconds)
+        if self.log_requests or span is not None:
+            self._tell(name, code, seconds, span)
+
+    def _tell(self, name: str, code: int, seconds: float, span: Span | None) -> None:
+        trace: dict[str, str] = {}
+        if span is not None and self.tracing is not None:
+            self.tracing.answered(span, code)
+            trace["trace_id"] = format(span.get_span_context().trace_id, "032x")
         if self.log_requests:
-            _log.debug("request", call=name, code=code, seconds=round(seconds, 6))
+            _log.debug("request", call=name, code=code, seconds=round(seconds, 6), **trace)
+
+    def begin_span(self, call_name: str, traceparent: str) -> Span | None:
+        """The span of a request that has come; None if it is not traced."""
+        return None if self.tracing is None else self.tracing.begin(call_name, traceparent)
+
+    def drop_span(self, span: Span | None) -> None:
+        """The caller of a request has gone before it was answered."""
+        if span is not None and self.tracing is not None:
+            self.tracing.gone(span)
 
     def response(self, code: int, body: bytes, form: Form, keep_alive: bool) -> bytes:
         """A whole answer of HTTP/1.1."""

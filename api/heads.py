@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -16,6 +17,9 @@ _MAX_KEPT = 1024
 _MAX_KEPT_BYTES = 2048
 _MAX_LENGTH_DIGITS = 18
 
+# The one header that differs from request to request. Nothing but its plain form is taken out of a head.
+_TRACEPARENT = re.compile(rb"\r\n(?i:traceparent): ?([0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})(?=\r\n)")
+
 # What changes how the body is framed, or asks for more than an answer.
 _UNUSUAL = frozenset({b"transfer-encoding", b"content-encoding", b"expect", b"upgrade", b"te", b"trailer"})
 _ONCE = frozenset({b"content-length", b"content-type", b"accept", b"querator-extended", b"connection", b"host"})
@@ -26,6 +30,7 @@ class Head(NamedTuple):
     form: Form
     length: int  # of the body
     keep_alive: bool
+    traceparent: str = ""
 
 
 class _Reader:
@@ -47,7 +52,7 @@ class _Reader:
 
 
 class Heads:
-    """Reads heads, and keeps what it read: a connection sends the same bytes again and again."""
+    """Reads heads, and keeps what it read: a connection sends the same bytes again and again, its trace aside."""
 
     def __init__(self, calls: Mapping[str, Call]) -> None:
         self._hot = {path.encode(): call for path, call in calls.items() if call.hot}
@@ -62,7 +67,14 @@ class Heads:
         found = self._kept.get(head)
         if found is not None:
             return found
-        found = self._parse(head)
+        trace = _TRACEPARENT.search(head)
+        if trace is not None:
+            found = self._read(head[: trace.start()] + head[trace.end() :])
+            return None if found is None else found._replace(traceparent=trace[1].decode("ascii"))
+        return self._read(head)
+
+    def _read(self, head: bytes) -> Head | None:
+        found = self._kept.get(head) or self._parse(head)
         if found is not None and len(head) <= _MAX_KEPT_BYTES:
             if len(self._kept) >= _MAX_KEPT:
                 self._kept.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -15,6 +16,9 @@ from api.hall import Hall
 from api.heads import Heads
 from cluster.router import Router
 from querator.limits import Limits
+
+if TYPE_CHECKING:
+    from querator.telemetry import Tracing
 
 _BACKLOG = 1024
 _MAX_SWEEP_S = 1.0
@@ -38,10 +42,11 @@ class Server:
         reload_config: ReloadConfig | None = None,
         fast_door: bool = True,
         log_requests: bool = False,
+        tracing: Tracing | None = None,
     ) -> None:
         self._limits = limits = limits if limits is not None else Limits()
         calls = make_calls(router=router, limits=limits, reload_config=reload_config)
-        self._hall = Hall(router=router, calls=calls, limits=limits, log_requests=log_requests)
+        self._hall = Hall(router=router, calls=calls, limits=limits, log_requests=log_requests, tracing=tracing)
         self._reload_config = reload_config
         self._heads = Heads(calls)
         self._fast_door = fast_door

@@ -28,6 +28,8 @@ from querator.clock import SystemClock, sleep_ms
 from querator.config import INVALID, BackendConfig, Config, LogConfig, Problem
 from querator.config_sources import Reading, read
 from querator.errors import QueratorError, RequestFailed, RetryRequest, Stopping
+from querator.observer import Observer
+from querator.telemetry import set_up_telemetry
 from querator.version import VERSION
 from querator.waist import Backend, StorageError
 from storage import drivers
@@ -70,6 +72,8 @@ class Instance:
         self._started.push_async_callback(self._close_backends)
         for backend in config.storage:
             self._backends[backend.name] = await self._open_backend(backend)
+        telemetry = set_up_telemetry(config.telemetry)
+        self._started.push_async_callback(telemetry.close)
         coordinator = await OneHostCoordinator.open(data_dir / "cluster.db")
         self._started.push_async_callback(coordinator.close)
         self._host = host = Host(
@@ -78,6 +82,7 @@ class Instance:
             clock=self._clock,
             rng=random.Random(os.urandom(16)),  # noqa: S311 - jitter, not secrets
             limits=config.limits,
+            observer=Observer(telemetry.tracing),
         )
         self._started.push_async_callback(host.close)
         await host.start()
@@ -91,6 +96,7 @@ class Instance:
             reload_config=self.reload,
             fast_door=config.fast_door,
             log_requests=config.log.level == "debug",
+            tracing=telemetry.tracing,
         )
         self._started.push_async_callback(server.stop)
         return await server.start(config.addresses())

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import schemathesis
@@ -14,9 +15,11 @@ from hypothesis import HealthCheck, Phase, settings
 from prometheus_client.parser import text_string_to_metric_families
 from schemathesis.checks import CHECKS
 
+from api.health import Probes
 from api.openapi import make_document
 from querator import wire
-from querator.waist import Health
+from querator.member import Status
+from querator.waist import Batch, Health, StorageError
 from tests.api.conftest import Api, running_api
 
 
@@ -26,26 +29,93 @@ async def get(api: Api, path: str) -> Any:
     return answered
 
 
+class Sick:
+    """A backend that is asked for nothing but how it is."""
+
+    driver = "sick"
+    affinity = 0.0
+
+    def __init__(self, name: str, health: Health | None) -> None:
+        self.name = name
+        self.asked = 0
+        self._health = health
+
+    async def health(self) -> Health:
+        self.asked += 1
+        if self._health is None:
+            await asyncio.Event().wait()
+        assert self._health is not None
+        return self._health
+
+
+def put(api: Api, backend: Sick) -> None:
+    """Let the server have this backend, in place of the one with its name if there is one."""
+    cast("dict[str, Any]", api.router._host.backends)[backend.name] = backend
+
+
+async def samples_of(api: Api) -> dict[tuple[str, ...], float]:
+    """What `/metrics` shows: by name and values of labels."""
+    text = (await get(api, "/metrics")).body.decode()
+    return {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
 async def test_health_passes(api: Api) -> None:
-    """`pass` while every backend is well."""
+    """`pass` while every backend is well, with how long it took each to say so."""
     answered = await get(api, "/health")
     assert (answered.status, answered.headers["Content-Type"]) == (200, "application/health+json")
     assert answered.json["status"] == "pass"
+    [check] = answered.json["checks"]["backend:memory-0"]
+    assert (check["status"], check["componentType"], check["observedUnit"]) == ("pass", "datastore", "ms")
+    assert check["partitions"] == {"available": 1}
+    assert check["observedValue"] >= 0
+    assert datetime.fromisoformat(check["time"]).tzinfo is not None
+
+
+async def test_health_warns_while_other_backends_serve(api: Api) -> None:
+    """`warn` and 200 if a backend is down and another serves, with what the one that is down says."""
+    put(api, Sick("b", Health(False, "disk is full")))
+    answered = await get(api, "/health")
+    assert (answered.status, answered.json["status"]) == (200, "warn")
+    [check] = answered.json["checks"]["backend:b"]
+    assert (check["status"], check["output"]) == ("fail", "disk is full")
     assert answered.json["checks"]["backend:memory-0"][0]["status"] == "pass"
 
 
-async def test_health_fails_with_a_backend(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`fail` and 503 as soon as one backend is not well, with what it says."""
-
-    async def sick() -> dict[str, Health]:
-        return {"a": Health(True, ""), "b": Health(False, "disk is full")}
-
-    monkeypatch.setattr(api.router, "health", sick)
+async def test_health_fails_if_no_backend_serves(api: Api) -> None:
+    """`fail` and 503 if every backend is down."""
+    put(api, Sick("memory-0", Health(False, "it is gone")))
     answered = await get(api, "/health")
     assert (answered.status, answered.json["status"]) == (503, "fail")
-    assert answered.json["checks"]["backend:b"] == [
-        {"componentType": "datastore", "status": "fail", "output": "disk is full"}
-    ]
+
+
+async def test_health_tells_of_partitions_that_fail(api: Api) -> None:
+    """A backend that says it is well fails if none of its partitions can be used, and is warned of if some cannot."""
+    await api.ok("queues.create", queue_name="other")
+    for name, expected in (("mail", ("warn", "1 of 2")), ("other", ("fail", "2 of 2"))):
+        api.router._host.logical_queues(name)[0].members[0].status = Status.FAILING
+        [check] = (await get(api, "/health")).json["checks"]["backend:memory-0"]
+        status, count = expected
+        assert (check["status"], check["output"]) == (status, f"{count} partitions cannot be used")
+    samples = await samples_of(api)
+    assert samples["querator_partitions", "failing", "memory-0"] == 2
+    assert samples["querator_partitions", "available", "memory-0"] == 0
+
+
+async def test_a_backend_that_hangs_is_late_and_asked_once(api: Api) -> None:
+    """A backend that does not answer fails after a bounded time, holds nobody else up, and is not asked again."""
+    hanging = Sick("b", None)
+    put(api, hanging)
+    probes = Probes(api.router, timeout_s=0.05)
+    for _ in range(2):
+        found = await probes.ask()
+        assert found["memory-0"].ok
+        assert (found["b"].ok, found["b"].details) == (False, "it did not answer within 0.05 s")
+    assert hanging.asked == 1
+    await probes.close()
 
 
 async def test_metrics_count_calls_and_items(api: Api) -> None:
@@ -56,12 +126,7 @@ async def test_metrics_count_calls_and_items(api: Api) -> None:
     await api.send("/v1/made-up-1", b"")
     await api.send("/v1/made-up-2", b"")
     await get(api, "/")
-    text = (await get(api, "/metrics")).body.decode()
-    samples = {
-        (sample.name, *sorted(sample.labels.values())): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
+    samples = await samples_of(api)
     assert samples["querator_requests_total", "200", "queue.produce"] == 1
     assert samples["querator_requests_total", "400", "queue.complete"] == 1
     assert samples["querator_requests_total", "501", "unknown"] == 2
@@ -73,7 +138,72 @@ async def test_metrics_count_calls_and_items(api: Api) -> None:
         for name in ("ready", "leased", "scheduled", "outbox", "waiting")
     }
     assert gauges == {"ready": 1, "leased": 1, "scheduled": 0, "outbox": 0, "waiting": 0}
-    assert "made-up" not in text
+    assert not [labels for labels in samples if any("made-up" in label for label in labels)]
+
+
+async def test_metrics_follow_items_to_their_end(api: Api) -> None:
+    """Items are counted as produced, reserved, completed, retried and dead, and where they arrive as dead items."""
+    await api.ok("queues.create", queue_name="dead")
+    await api.ok("queues.update", queue_name="mail", dead_queue="dead")
+    await api.ok("queue.produce", queue_name="mail", items=[{"utf8": "a"}, {"utf8": "b"}, {"utf8": "c"}])
+    reserved = await api.ok("queue.reserve", queue_name="mail", batch_size=3, client_id="c")
+    first, second, third = (item["id"] for item in reserved["items"])
+    partition = reserved.get("partition", 0)
+    await api.ok("queue.complete", queue_name="mail", partition=partition, ids=[first])
+    given_back = [{"id": second}, {"id": third, "dead": True}]
+    await api.ok("queue.retry", queue_name="mail", partition=partition, items=given_back)
+    await api.ok("queue.reserve", queue_name="dead", batch_size=1, client_id="c")
+    samples = await samples_of(api)
+    counts = {
+        name: samples[f"querator_queue_{name}_total", "mail"]
+        for name in ("produced", "reserved", "completed", "retried", "buried")
+    }
+    assert counts == {"produced": 3, "reserved": 3, "completed": 1, "retried": 2, "buried": 1}
+    assert samples["querator_queue_delivered_total", "dead"] == 1
+    assert samples["querator_queue_oldest_age_seconds", "dead"] == 0
+
+
+async def test_metrics_show_backends_and_commits(api: Api) -> None:
+    """By backend: whether it is up, its affinity, opened partitions, and commits with their time, size and failures."""
+    put(api, Sick("b", Health(False, "")))
+    await api.ok("queue.produce", queue_name="mail", items=[{"utf8": "a"}, {"utf8": "b"}])
+    samples = await samples_of(api)
+    assert (samples["querator_backend_up", "memory-0"], samples["querator_backend_up", "b"]) == (1, 0)
+    assert (samples["querator_backend_affinity", "memory-0"], samples["querator_backend_affinity", "b"]) == (1, 0)
+    assert samples["querator_partition_opens_total", "memory-0"] == 1
+    assert samples["querator_partition_losses_total", "memory-0"] == 0
+    assert samples["querator_commit_seconds_count", "memory-0"] == 1
+    assert samples["querator_commit_requests_sum", "memory-0"] == 1
+    assert samples["querator_commit_items_sum", "memory-0"] == 2
+    assert samples["querator_commit_failures_total", "memory-0"] == 0
+    assert samples["process_resident_memory_bytes",] > 0
+
+
+async def test_failed_commits_are_counted(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that fails counts as a failure of its backend, and not as produced items."""
+    stored = api.router._host.logical_queues("mail")[0].members[0].state.stored
+    commit = stored.commit
+    failures = [StorageError("disk is full")]
+
+    async def fail_once(batch: Batch) -> None:
+        if failures:
+            raise failures.pop()
+        await commit(batch)
+
+    monkeypatch.setattr(stored, "commit", fail_once)
+    await api.ok("queue.produce", queue_name="mail", items=[{"utf8": "a"}])
+    samples = await samples_of(api)
+    assert samples["querator_commit_failures_total", "memory-0"] == 1
+    assert samples["querator_commit_seconds_count", "memory-0"] == 2
+    assert samples["querator_queue_produced_total", "mail"] == 1
+
+
+async def test_metrics_forget_deleted_queues(api: Api) -> None:
+    """What was counted of a queue goes with it, so that labels stay bounded."""
+    await api.ok("queue.produce", queue_name="mail", items=[{"utf8": "a"}])
+    await api.ok("queues.delete", queue_name="mail", force=True)
+    assert not [labels for labels in await samples_of(api) if "mail" in labels]
+    assert not api.router.observer.queues
 
 
 async def test_index_tells_where_things_are(api: Api) -> None:
