@@ -15,6 +15,7 @@
     │   ├── Overloaded
     │   ├── TimedOut
     │   ├── Stopping
+    │   ├── Moved
     │   └── PartitionFailing
     ├── ContentError        455  the body or its type cannot be read
     ├── InternalError       500  retryable: details only in the log
@@ -131,6 +132,13 @@ class TimedOut(RetryRequest):
 class Stopping(RetryRequest):
     def __init__(self) -> None:
         super().__init__("instance is stopping", "send the request again, to another instance if there is one")
+
+
+class Moved(RetryRequest):
+    """Another instance owns it now, or will in a moment."""
+
+    def __init__(self, queue_name: str) -> None:
+        super().__init__("partition has moved", f"another instance takes over partitions of '{queue_name}'")
 
 
 class PartitionFailing(RetryRequest):

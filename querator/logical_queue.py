@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 import structlog
 
-from querator.clock import Clock, Timer, sleep_ms
+from querator.alarm import Alarm
+from querator.clock import Clock, sleep_ms
 from querator.errors import (
     InternalError,
     InvalidRequest,
@@ -83,12 +84,13 @@ class LogicalQueue:
         self._loop = asyncio.get_running_loop()
         self._turn_is_coming = False
         self._next_deadline_ms = NEVER_MS  # no waiting request's is earlier
-        self._timer: Timer | None = None
-        self._timer_at_ms = NEVER_MS
+        self._alarm = Alarm(clock, self.wake)
         self._tasks: set[asyncio.Task[None]] = set()
         self._turned = asyncio.Event()  # set after each turn
         self._refusal: Callable[[], QueratorError] | None = None  # what new requests are told, if none are taken
+        self._leaving = False  # reserves do not wait any more
         self._closed = False
+        self.on_surplus: Callable[[], None] | None = None  # called after a turn, if nobody here waits for items
 
     # Lifecycle.
 
@@ -111,27 +113,27 @@ class LogicalQueue:
             self._observer.opened(member.state.place)
             self.progress.set()
 
-    def stop_waiting(self) -> None:
+    def stop_waiting(self, refusal: Callable[[], QueratorError] = Stopping) -> None:
         """Take no more requests, and answer the reserves that wait; what is being written is still handed out."""
-        self._refusal = Stopping
+        self._refusal = refusal
+        self._leaving = True
         self.wake()
 
-    async def close(self) -> None:
-        """Answer what waits, finish what runs as long as the grace lasts, let go."""
-        self.stop_waiting()
+    async def close(self, refusal: Callable[[], QueratorError] = Stopping) -> None:
+        """Answer what waits, finish what runs as long as the grace lasts, let go. ``refusal`` says why."""
+        self.stop_waiting(refusal)
         with suppress(TimeoutError):
             async with asyncio.timeout(self.limits.stop_grace_ms / 1000):
                 await self._finish()
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for member in self.members.values():
             member.status = Status.UNAVAILABLE
             refuse(member.in_doubt(), ProduceInDoubt())
-        refuse(self._unanswered(), Stopping())
+        refuse(self._unanswered(), refusal())
         await asyncio.gather(*(member.state.stored.close() for member in self.members.values()))
 
     async def _finish(self) -> None:
@@ -264,8 +266,10 @@ class LogicalQueue:
             self._waiting.distribute(free, reserving=not self.queue.reserve_paused)
             for member in free:
                 self._begin(member, now_ms)
-        if self._refusal is Stopping:
-            refuse(self._waiting.reserves, Stopping())
+        if self._leaving and self._refusal is not None:
+            refuse(self._waiting.reserves, self._refusal())
+        elif self.on_surplus is not None and not self._waiting.reserves:
+            self.on_surplus()
         self._arm(now_ms)
         self._turned.set()
 
@@ -444,17 +448,7 @@ class LogicalQueue:
     def _arm(self, now_ms: int) -> None:
         """Wake up when something is due."""
         when_ms = min((member.next_event_ms() for member in self.members.values() if member.free), default=NEVER_MS)
-        when_ms = max(min(when_ms, self._next_deadline_ms), now_ms + 1)
-        if when_ms < self._timer_at_ms:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_at_ms = when_ms
-            self._timer = self.clock.call_at(when_ms, self._ring)
-
-    def _ring(self) -> None:
-        self._timer = None
-        self._timer_at_ms = NEVER_MS
-        self.wake()
+        self._alarm.set(max(min(when_ms, self._next_deadline_ms), now_ms + 1))
 
     def _unanswered(self) -> Iterator[Request]:
         yield from self._waiting
@@ -482,6 +476,10 @@ class LogicalQueue:
         return "no items were ready" if isinstance(request, Reserve) else "it could not be stored in time"
 
     # Sight.
+
+    def ready(self) -> int:
+        """How many items could be reserved now."""
+        return sum(member.state.ready for member in self.members.values() if member.works)
 
     def stats(self) -> LogicalQueueStats:
         now_ms = self.clock.now_ms()
