@@ -154,6 +154,10 @@ async def test_a_backend_that_does_not_answer_is_not_well(station: Station, monk
         await asyncio.Event().wait()
         raise AssertionError
 
+    async def at_once() -> Health:
+        return Health(ok=True, details="")
+
+    monkeypatch.setattr(station.backends["one"], "health", at_once)
     monkeypatch.setattr(station.backends["two"], "health", never)
     monkeypatch.setattr("cluster.router._HEALTH_PATIENCE_S", 0.01)
     health = await station.router.health()
