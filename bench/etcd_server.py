@@ -98,7 +98,7 @@ class Etcd:
     def _is_healthy(self) -> bool:
         try:
             with self._opener().open(f"{self._url}/health", timeout=_PATIENCE_S) as answer:
-                return json.load(answer)["health"] == "true"
+                return bool(json.load(answer)["health"] == "true")
         except (urllib.error.URLError, ConnectionError):
             return False
 

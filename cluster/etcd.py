@@ -128,7 +128,9 @@ class EtcdCoordinator:
         snapshot = await self._snapshot(prefix)
         yield snapshot
         start, stop = self._range(prefix)
-        create = rpc.WatchCreateRequest(key=start, range_end=stop, start_revision=snapshot.revision + 1, fragment=True)
+        # From the snapshot's own revision on: etcd then says so if later history was dropped. Asked from the next one
+        # on, it may keep silent about a key whose deletion is the very revision up to which it dropped history.
+        create = rpc.WatchCreateRequest(key=start, range_end=stop, start_revision=snapshot.revision, fragment=True)
         replies = self._connection.stream(WATCH, rpc.WatchRequest(create_request=create))
         try:
             async for reply in replies:
@@ -136,7 +138,8 @@ class EtcdCoordinator:
                     compacted = f"the history before revision {reply.compact_revision} is gone"
                     raise CoordinationError(reply.cancel_reason or compacted)
                 for change in self._changes(reply):
-                    yield change
+                    if change.revision > snapshot.revision:
+                        yield change
         finally:
             await replies.aclose()
 

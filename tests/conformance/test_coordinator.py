@@ -1,50 +1,17 @@
-"""What every coordinator promises. A new one adds an entry to `COORDINATORS`."""
+"""What every coordinator promises about keys and transactions. `coordinators.py` says which there are."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from cluster.coordinator import CoordinationError, Coordinator
 from cluster.one_host import OneHostCoordinator
+from tests.conformance.coordinators import Rig, coordinator, other, put, rig, shared_etcd
 
-Open = Callable[[], Awaitable[Coordinator]]
-
-
-def one_host(folder: Path) -> Open:
-    return lambda: OneHostCoordinator.open(folder / "coordination.db")
-
-
-COORDINATORS: dict[str, Callable[[Path], Open]] = {"one-host": one_host}
-
-
-@pytest.fixture(params=list(COORDINATORS))
-async def open_another(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Open]:
-    """Opens one more coordinator on the same data, as another process of the host would."""
-    opened: list[Coordinator] = []
-    open_ = COORDINATORS[request.param](tmp_path)
-
-    async def another() -> Coordinator:
-        opened.append(await open_())
-        return opened[-1]
-
-    yield another
-    for coordinator in opened:
-        await coordinator.close()
-
-
-@pytest.fixture
-async def coordinator(open_another: Open) -> Coordinator:
-    return await open_another()
-
-
-async def put(coordinator: Coordinator, **values: bytes) -> int:
-    revision = await coordinator.transact(expected={}, puts=values)
-    assert revision is not None
-    return revision
+__all__ = ["coordinator", "other", "rig", "shared_etcd"]
 
 
 async def test_what_was_written_is_read_with_its_revision(coordinator: Coordinator) -> None:
@@ -87,10 +54,9 @@ async def test_a_key_that_must_not_exist(coordinator: Coordinator) -> None:
     assert await coordinator.transact(expected={"a": 0}, puts={"a": b"3"})
 
 
-async def test_of_two_who_expect_the_same_one_wins(open_another: Open) -> None:
+async def test_of_two_who_expect_the_same_one_wins(coordinator: Coordinator, other: Coordinator) -> None:
     """Compare-and-set holds between coordinators on the same data, and no increment is lost."""
-    one, other = await open_another(), await open_another()
-    await put(one, n=b"0")
+    await put(coordinator, n=b"0")
 
     async def increment(coordinator: Coordinator) -> None:
         for _ in range(10):
@@ -101,18 +67,56 @@ async def test_of_two_who_expect_the_same_one_wins(open_another: Open) -> None:
                 if await coordinator.transact(expected={"n": entry.revision}, puts={"n": value}):
                     break
 
-    await asyncio.gather(*(increment(each) for each in (one, other, one, other)))
-    entry = await one.get("n")
+    await asyncio.gather(*(increment(each) for each in (coordinator, other) * 2))
+    entry = await coordinator.get("n")
     assert entry is not None
     assert entry.value == b"40"
 
 
-async def test_everything_is_there_after_a_restart(open_another: Open) -> None:
+async def test_of_many_creations_one_wins(coordinator: Coordinator, other: Coordinator) -> None:
+    """Of all who create the same key at once, through any coordinator, exactly one is told that it did."""
+    made = await asyncio.gather(
+        *(each.transact(expected={"a": 0}, puts={"a": b"1"}) for each in (coordinator, other) * 16)
+    )
+    assert len([revision for revision in made if revision]) == 1
+
+
+async def test_a_transaction_may_be_large(coordinator: Coordinator) -> None:
+    """A queue of 1024 partitions is made in one transaction; so many entries are also listed, and deleted again."""
+    puts = {f"doomed/{number:04}": b"local-0" for number in range(1025)}
+    revision = await coordinator.transact(expected={"doomed/0000": 0}, puts=puts)
+    listed = await coordinator.list("doomed/")
+    assert [(entry.key, entry.revision) for entry in listed] == [(key, revision) for key in puts]
+    assert await coordinator.transact(expected={"doomed/0000": revision or 0}, puts={}, deletes=list(puts))
+    assert await coordinator.list("doomed/") == []
+
+
+async def test_a_key_is_put_or_deleted_and_not_both(coordinator: Coordinator) -> None:
+    """What has no meaning is refused, and changes nothing."""
+    await put(coordinator, a=b"1")
+    with pytest.raises(ValueError, match="the same key: a"):
+        await coordinator.transact(expected={}, puts={"a": b"2"}, deletes=["a"])
+    entry = await coordinator.get("a")
+    assert entry is not None
+    assert entry.value == b"1"
+
+
+async def test_a_closed_coordinator_says_so(coordinator: Coordinator) -> None:
+    """Its calls fail, they neither hang nor crash; closing it again is nothing."""
+    await coordinator.close()
+    await coordinator.close()
+    with pytest.raises(CoordinationError, match="closed"):
+        await coordinator.get("a")
+    with pytest.raises(CoordinationError, match="closed"):
+        await coordinator.transact(expected={}, puts={"a": b"1"})
+
+
+async def test_everything_is_there_after_a_restart(rig: Rig) -> None:
     """What was answered is durable, and revisions go on from where they were."""
-    before = await open_another()
+    before = await rig.open()
     revision = await put(before, a=b"1")
     await before.close()
-    after = await open_another()
+    after = await rig.open()
     assert await after.get("a") == ("a", b"1", revision)
     assert await put(after, b=b"1") > revision
 
