@@ -194,11 +194,15 @@ class FullDoor:
         return _response(200, wire.encode({"name": SERVER, "version": VERSION, **pages}), JSON)
 
     async def _health(self) -> web.Response:
-        router = self.hall.router
+        report = await self.report()
+        return _response(503 if report["status"] == FAIL else 200, wire.encode(report), _HEALTH_TYPE)
+
+    async def report(self) -> dict[str, Any]:
+        """How the instance is, for every door."""
+        hall = self.hall
         probes = await self._probes.ask()
         states = count_states(await self._stats())
-        report = make_report(probes, states, now_ms=router.clock.now_ms(), stopping=self.hall.stopping)
-        return _response(503 if report["status"] == FAIL else 200, wire.encode(report), _HEALTH_TYPE)
+        return make_report(probes, states, now_ms=hall.router.clock.now_ms(), stopping=hall.stopping)
 
     async def _metrics(self) -> web.Response:
         router = self.hall.router

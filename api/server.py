@@ -1,4 +1,4 @@
-"""The HTTP server: listens, lets connections in by the fast door, sweeps out the slow ones, and stops in order."""
+"""The server: listens, lets connections in by the fast door, sweeps out the slow ones, and stops all doors in order."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from api.full_door import FullDoor, FullServer
 from api.hall import Hall
 from api.heads import Heads
 from cluster.router import Router
+from querator.errors import QueratorError
 from querator.limits import Limits
 
 if TYPE_CHECKING:
+    from api.grpc_door import GrpcDoor
     from querator.telemetry import Tracing
 
 _BACKLOG = 1024
@@ -32,7 +34,7 @@ _log = structlog.get_logger("querator.api")
 
 
 class Server:
-    """One instance's door for HTTP. ``fast_door=False`` serves everything through aiohttp."""
+    """One instance's doors. ``fast_door=False`` serves everything through aiohttp."""
 
     def __init__(
         self,
@@ -52,12 +54,17 @@ class Server:
         self._fast_door = fast_door
         self._full_door = FullDoor(self._hall)
         self._full_server: FullServer | None = None
+        self._grpc_door: GrpcDoor | None = None
         self._listeners: list[asyncio.Server] = []
         self._sweeper: asyncio.TimerHandle | None = None
         self._stopped: asyncio.Task[None] | None = None
+        self.grpc_address: Address | None = None
 
-    async def start(self, listen: Sequence[Address]) -> list[Address]:
-        """Listen on every address; gives those that were bound (port 0 is any free one). All or none."""
+    async def start(self, listen: Sequence[Address], grpc_listen: Address | None = None) -> list[Address]:
+        """Listen on every address; gives those that were bound (port 0 is any free one). All or none.
+
+        `grpc_address` is then where gRPC is offered, if it is.
+        """
         loop = asyncio.get_running_loop()
         self._full_server = FullServer(self._full_door)
         bound: list[Address] = []
@@ -66,11 +73,19 @@ class Server:
                 listener = await loop.create_server(self._connect, host, port, backlog=_BACKLOG)
                 self._listeners.append(listener)
                 bound.extend(socket.getsockname()[:2] for socket in listener.sockets)
-        except OSError:
+            if grpc_listen is not None:
+                self.grpc_address = await self._start_grpc(grpc_listen)
+        except (OSError, QueratorError):
             self._close_listeners()
             raise
         self._sweep()
         return bound
+
+    async def _start_grpc(self, listen: Address) -> Address:
+        from api.grpc_door import GrpcDoor  # whoever does not want gRPC does not load it
+
+        self._grpc_door = GrpcDoor(self._hall, self._full_door.report)
+        return await self._grpc_door.start(listen)
 
     async def stop(self) -> None:
         """Answer waiting reserves, let what runs finish within the grace, close. Stopping twice is stopping once."""
@@ -113,7 +128,8 @@ class Server:
         hall.router.stop_waiting()
         for connection in list(hall.connections):
             connection.stop()
-        if not await self._drained():
+        drained, _ = await asyncio.gather(self._drained(), self._stop_grpc())
+        if not drained:
             _log.warning("requests were cut off", connections=len(hall.connections))
             for connection in list(hall.connections):
                 connection.abort()
@@ -122,6 +138,10 @@ class Server:
             await self._full_server.shutdown(timeout=_SHUTDOWN_S)
         if self._sweeper is not None:
             self._sweeper.cancel()
+
+    async def _stop_grpc(self) -> None:
+        if self._grpc_door is not None:
+            await self._grpc_door.stop()
 
     async def _drained(self) -> bool:
         """Wait until the last connection has gone, for as long as the grace lasts."""

@@ -14,6 +14,7 @@ from querator.version import VERSION
 if TYPE_CHECKING:
     from querator.client import Client
     from querator.client_items import Produced, ProduceItem, ReservedBatch, ReservedItem, RetryItem, RetryPolicy
+    from querator.consume import Consumer
     from querator.errors import (
         Conflict,
         ContentError,
@@ -44,6 +45,7 @@ __version__ = VERSION
 _HOMES = {
     "Client": "client",
     "Conflict": "errors",
+    "Consumer": "consume",
     "ContentError": "errors",
     "Forbidden": "errors",
     "InternalError": "errors",
@@ -79,6 +81,7 @@ _HOMES = {
 __all__ = [
     "Client",
     "Conflict",
+    "Consumer",
     "ContentError",
     "Forbidden",
     "InternalError",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
 from random import Random, SystemRandom
 from types import TracebackType
@@ -29,6 +29,8 @@ from querator.client_items import (
 )
 from querator.client_times import DurationLike, duration_s, duration_text
 from querator.clock import Clock, SystemClock
+from querator.consume import Consumer, grpc_addresses
+from querator.consume_calls import Opening
 from querator.errors import TimedOut
 from querator.producer import Producer
 from querator.transport import Backoff, Transport
@@ -66,15 +68,19 @@ class Client:
         self._retry_unknown = retry_unknown
         self._client_id = client_id or f"{socket.gethostname()}-{os.getpid()}"
         self._clock = clock or SystemClock()
+        self._addresses = addresses or (DEFAULT_ADDRESS,)
+        self._timeout_s = duration_s(timeout, "timeout")
+        self._backoff = backoff or Backoff()
+        self._random = random or SystemRandom()
         transport = Transport(
-            addresses or (DEFAULT_ADDRESS,),
+            self._addresses,
             connections=connections,
             connect_timeout_s=duration_s(connect_timeout, "connect_timeout"),
             slack_s=duration_s(slack, "slack"),
-            backoff=backoff or Backoff(),
-            random=random or SystemRandom(),
+            backoff=self._backoff,
+            random=self._random,
         )
-        self._calls = Calls(transport, duration_s(timeout, "timeout"))
+        self._calls = Calls(transport, self._timeout_s)
 
     async def __aenter__(self) -> Self:
         return self
@@ -232,6 +238,38 @@ class Client:
         )
         answer = await self._calls.send("queue.renew", request, wire.RenewAnswer, timeout)
         return min(item.lease_deadline for item in answer.items)
+
+    def consume(
+        self,
+        queue_name: str,
+        *,
+        max_in_flight: int = 100,
+        batch_size: int = 0,
+        lease_timeout: DurationLike | None = None,
+        client_id: str = "",
+        release_on_close: bool = False,
+        grpc: Sequence[str] = (),
+    ) -> Consumer:
+        """Items as they get ready, over one stream of gRPC; see `Consumer`. Needs `querator[grpc]`.
+
+        ``grpc`` names the servers' addresses for gRPC; by default each is at the port after that of HTTP.
+        """
+        opening = Opening(
+            queue_name=queue_name,
+            client_id=client_id or self._client_id,
+            batch_size=batch_size,
+            max_in_flight=max_in_flight,
+            lease_timeout=duration_text(lease_timeout, "lease_timeout"),
+            release_on_close=release_on_close,
+        )
+        return Consumer(
+            grpc_addresses(grpc, self._addresses),
+            opening,
+            timeout_s=self._timeout_s,
+            backoff=self._backoff,
+            random=self._random,
+            clock=self._clock,
+        )
 
     # Looking after queues.
 

@@ -27,7 +27,7 @@ from querator.v1 import queue_pb2 as querator_dot_v1_dot_queue__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19querator/v1/consume.proto\x12\x0bquerator.v1\x1a\x1aquerator/v1/envelope.proto\x1a\x17querator/v1/queue.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"a\n\x0e\x43onsumeRequest\x12&\n\x04open\x18\x01 \x01(\x0b\x32\x18.querator.v1.ConsumeOpen\x12\'\n\x05\x63\x61lls\x18\x02 \x03(\x0b\x32\x18.querator.v1.ConsumeCall\"\xf0\x01\n\x0b\x43onsumeOpen\x12\x1d\n\tqueueName\x18\x01 \x01(\tR\nqueue_name\x12\x1b\n\x08\x63lientId\x18\x02 \x01(\tR\tclient_id\x12\x1d\n\tbatchSize\x18\x03 \x01(\x05R\nbatch_size\x12\'\n\x0bmaxInFlight\x18\x04 \x01(\x05H\x00R\rmax_in_flight\x88\x01\x01\x12#\n\x0cleaseTimeout\x18\x05 \x01(\tR\rlease_timeout\x12(\n\x0ereleaseOnClose\x18\x06 \x01(\x08R\x10release_on_closeB\x0e\n\x0c_maxInFlight\"\xd7\x01\n\x0b\x43onsumeCall\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12\x30\n\x08\x63omplete\x18\x02 \x01(\x0b\x32\x1c.querator.v1.CompleteRequestH\x00\x12*\n\x05retry\x18\x03 \x01(\x0b\x32\x19.querator.v1.RetryRequestH\x00\x12*\n\x05renew\x18\x04 \x01(\x0b\x32\x19.querator.v1.RenewRequestH\x00\x12$\n\x0bmaxInFlight\x18\x05 \x01(\x05H\x00R\rmax_in_flightB\x06\n\x04\x63\x61ll\"d\n\rConsumeAnswer\x12,\n\x08reserved\x18\x01 \x01(\x0b\x32\x1a.querator.v1.ReserveAnswer\x12%\n\x04\x61\x63ks\x18\x02 \x03(\x0b\x32\x17.querator.v1.ConsumeAck\"\x89\x01\n\nConsumeAck\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12&\n\x07outcome\x18\x02 \x01(\x0b\x32\x15.querator.v1.Envelope\x12\x41\n\rleaseDeadline\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0elease_deadlineb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19querator/v1/consume.proto\x12\x0bquerator.v1\x1a\x1aquerator/v1/envelope.proto\x1a\x17querator/v1/queue.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"a\n\x0e\x43onsumeRequest\x12&\n\x04open\x18\x01 \x01(\x0b\x32\x18.querator.v1.ConsumeOpen\x12\'\n\x05\x63\x61lls\x18\x02 \x03(\x0b\x32\x18.querator.v1.ConsumeCall\"\x98\x02\n\x0b\x43onsumeOpen\x12\x1d\n\tqueueName\x18\x01 \x01(\tR\nqueue_name\x12\x1b\n\x08\x63lientId\x18\x02 \x01(\tR\tclient_id\x12\x1d\n\tbatchSize\x18\x03 \x01(\x05R\nbatch_size\x12\'\n\x0bmaxInFlight\x18\x04 \x01(\x05H\x00R\rmax_in_flight\x88\x01\x01\x12#\n\x0cleaseTimeout\x18\x05 \x01(\tR\rlease_timeout\x12(\n\x0ereleaseOnClose\x18\x06 \x01(\x08R\x10release_on_close\x12&\n\x04held\x18\x07 \x03(\x0b\x32\x18.querator.v1.ConsumeHeldB\x0e\n\x0c_maxInFlight\"p\n\x0b\x43onsumeHeld\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x0b\n\x03ids\x18\x02 \x03(\t\x12\x41\n\rleaseDeadline\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0elease_deadline\"\xd7\x01\n\x0b\x43onsumeCall\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12\x30\n\x08\x63omplete\x18\x02 \x01(\x0b\x32\x1c.querator.v1.CompleteRequestH\x00\x12*\n\x05retry\x18\x03 \x01(\x0b\x32\x19.querator.v1.RetryRequestH\x00\x12*\n\x05renew\x18\x04 \x01(\x0b\x32\x19.querator.v1.RenewRequestH\x00\x12$\n\x0bmaxInFlight\x18\x05 \x01(\x05H\x00R\rmax_in_flightB\x06\n\x04\x63\x61ll\"d\n\rConsumeAnswer\x12,\n\x08reserved\x18\x01 \x01(\x0b\x32\x1a.querator.v1.ReserveAnswer\x12%\n\x04\x61\x63ks\x18\x02 \x03(\x0b\x32\x17.querator.v1.ConsumeAck\"\x89\x01\n\nConsumeAck\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12&\n\x07outcome\x18\x02 \x01(\x0b\x32\x15.querator.v1.Envelope\x12\x41\n\rleaseDeadline\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0elease_deadlineb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,11 +37,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CONSUMEREQUEST']._serialized_start=128
   _globals['_CONSUMEREQUEST']._serialized_end=225
   _globals['_CONSUMEOPEN']._serialized_start=228
-  _globals['_CONSUMEOPEN']._serialized_end=468
-  _globals['_CONSUMECALL']._serialized_start=471
-  _globals['_CONSUMECALL']._serialized_end=686
-  _globals['_CONSUMEANSWER']._serialized_start=688
-  _globals['_CONSUMEANSWER']._serialized_end=788
-  _globals['_CONSUMEACK']._serialized_start=791
-  _globals['_CONSUMEACK']._serialized_end=928
+  _globals['_CONSUMEOPEN']._serialized_end=508
+  _globals['_CONSUMEHELD']._serialized_start=510
+  _globals['_CONSUMEHELD']._serialized_end=622
+  _globals['_CONSUMECALL']._serialized_start=625
+  _globals['_CONSUMECALL']._serialized_end=840
+  _globals['_CONSUMEANSWER']._serialized_start=842
+  _globals['_CONSUMEANSWER']._serialized_end=942
+  _globals['_CONSUMEACK']._serialized_start=945
+  _globals['_CONSUMEACK']._serialized_end=1082
 # @@protoc_insertion_point(module_scope)

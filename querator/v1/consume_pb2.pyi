@@ -20,20 +20,32 @@ class ConsumeRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[ConsumeOpen, _Mapping]] = ..., calls: _Optional[_Iterable[_Union[ConsumeCall, _Mapping]]] = ...) -> None: ...
 
 class ConsumeOpen(_message.Message):
-    __slots__ = ("queueName", "clientId", "batchSize", "maxInFlight", "leaseTimeout", "releaseOnClose")
+    __slots__ = ("queueName", "clientId", "batchSize", "maxInFlight", "leaseTimeout", "releaseOnClose", "held")
     QUEUENAME_FIELD_NUMBER: _ClassVar[int]
     CLIENTID_FIELD_NUMBER: _ClassVar[int]
     BATCHSIZE_FIELD_NUMBER: _ClassVar[int]
     MAXINFLIGHT_FIELD_NUMBER: _ClassVar[int]
     LEASETIMEOUT_FIELD_NUMBER: _ClassVar[int]
     RELEASEONCLOSE_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     queueName: str
     clientId: str
     batchSize: int
     maxInFlight: int
     leaseTimeout: str
     releaseOnClose: bool
-    def __init__(self, queueName: _Optional[str] = ..., clientId: _Optional[str] = ..., batchSize: _Optional[int] = ..., maxInFlight: _Optional[int] = ..., leaseTimeout: _Optional[str] = ..., releaseOnClose: _Optional[bool] = ...) -> None: ...
+    held: _containers.RepeatedCompositeFieldContainer[ConsumeHeld]
+    def __init__(self, queueName: _Optional[str] = ..., clientId: _Optional[str] = ..., batchSize: _Optional[int] = ..., maxInFlight: _Optional[int] = ..., leaseTimeout: _Optional[str] = ..., releaseOnClose: _Optional[bool] = ..., held: _Optional[_Iterable[_Union[ConsumeHeld, _Mapping]]] = ...) -> None: ...
+
+class ConsumeHeld(_message.Message):
+    __slots__ = ("partition", "ids", "leaseDeadline")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    LEASEDEADLINE_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    ids: _containers.RepeatedScalarFieldContainer[str]
+    leaseDeadline: _timestamp_pb2.Timestamp
+    def __init__(self, partition: _Optional[int] = ..., ids: _Optional[_Iterable[str]] = ..., leaseDeadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class ConsumeCall(_message.Message):
     __slots__ = ("sequence", "complete", "retry", "renew", "maxInFlight")

@@ -24,6 +24,8 @@ from cluster.router import Router
 from querator import wire
 from querator.clock import SystemClock
 from querator.limits import Limits
+from querator.observer import Observer
+from querator.telemetry import Tracing
 from storage.drivers import open_backend
 
 
@@ -90,7 +92,14 @@ class Api:
 
 
 @asynccontextmanager
-async def running_api(folder: Path, *, fast_door: bool = True, limits: Limits | None = None) -> AsyncIterator[Api]:
+async def running_api(
+    folder: Path,
+    *,
+    fast_door: bool = True,
+    limits: Limits | None = None,
+    grpc: bool = False,
+    tracing: Tracing | None = None,
+) -> AsyncIterator[Api]:
     limits = limits if limits is not None else Limits()
     backend = await open_backend(name="memory-0", driver="memory", affinity=1.0, options={}, data_dir=folder)
     coordinator = await OneHostCoordinator.open(folder / "cluster.db")
@@ -100,12 +109,13 @@ async def running_api(folder: Path, *, fast_door: bool = True, limits: Limits | 
         clock=SystemClock(),
         rng=random.Random(7),
         limits=limits,
+        observer=Observer(tracing),
     )
     await host.start()
     router = Router(host, limits)
-    server = Server(router=router, limits=limits, fast_door=fast_door)
+    server = Server(router=router, limits=limits, fast_door=fast_door, tracing=tracing)
     try:
-        [(_, port)] = await server.start([("127.0.0.1", 0)])
+        [(_, port)] = await server.start([("127.0.0.1", 0)], ("127.0.0.1", 0) if grpc else None)
         async with aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(total=60), skip_auto_headers=["Accept", "Content-Type"]
         ) as session:
