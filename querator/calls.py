@@ -9,6 +9,7 @@ import msgspec
 
 from querator import wire
 from querator.client_times import DurationLike, duration_s
+from querator.client_tracing import call_span
 from querator.durations import format_duration
 from querator.transport import Call, Transport, error_of
 
@@ -48,7 +49,7 @@ class Calls:
         repeatable: bool = True,
     ) -> A:
         body = _encode(request)
-        return await self._send(method, lambda _: body, answer, timeout, repeatable)
+        return await self._send(method, request, lambda _: body, answer, timeout, repeatable)
 
     async def send_timed(
         self, method: str, request: _Timed, answer: type[A], timeout: DurationLike | None, repeatable: bool = True
@@ -59,7 +60,7 @@ class Calls:
             request.request_timeout = format_duration(remaining_ms)
             return _encode(request)
 
-        return await self._send(method, encode, answer, timeout, repeatable)
+        return await self._send(method, request, encode, answer, timeout, repeatable)
 
     async def health(self, timeout: DurationLike | None) -> Health:
         status, body = await self._transport.get("health", self._total_s(timeout))
@@ -74,17 +75,24 @@ class Calls:
     async def _send(
         self,
         method: str,
+        request: wire.Request,
         encode: Callable[[int], bytes],
         answer: type[A],
         timeout: DurationLike | None,
         repeatable: bool,
     ) -> A:
-        call = Call(path=f"v1/{method}", encode=encode, timeout_s=self._total_s(timeout), repeatable=repeatable)
-        body = await self._transport.call(call)
-        try:
-            return msgspec.json.decode(body, type=answer)
-        except msgspec.MsgspecError as error:
-            raise error_of(500, f"unexpected answer; {error}") from error
+        total_s = self._total_s(timeout)
+        with call_span(method, request) as span:
+            headers = {} if span is None else span.headers
+            call = Call(path=f"v1/{method}", encode=encode, timeout_s=total_s, repeatable=repeatable, headers=headers)
+            body = await self._transport.call(call)
+            try:
+                found = msgspec.json.decode(body, type=answer)
+            except msgspec.MsgspecError as error:
+                raise error_of(500, f"unexpected answer; {error}") from error
+            if span is not None:
+                span.answered(found)
+            return found
 
     def _total_s(self, timeout: DurationLike | None) -> float:
         return self._timeout_s if timeout is None else duration_s(timeout, "timeout")

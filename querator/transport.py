@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Final
 
@@ -26,6 +26,8 @@ _HEADERS: Final = {
     "Querator-Extended": "1",
     "User-Agent": f"querator-python/{VERSION}",
 }
+
+_NO_HEADERS: Final[Mapping[str, str]] = {}
 
 # What a server accepts as `request_timeout`; a call that may take longer is sent again.
 _MIN_MS: Final = 10
@@ -96,6 +98,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     encode: Callable[[int], bytes]  # from the time in ms that the server is given to the body
     timeout_s: float  # for all attempts together
     repeatable: bool  # whether sending it again after a lost answer does no harm
+    headers: dict[str, str] = {}  # beside those that every call has
 
 
 class _Unanswered(Exception):
@@ -192,7 +195,9 @@ class Transport:
     async def _attempt(self, address: int, call: Call, remaining_s: float) -> bytes:
         body = call.encode(max(_MIN_MS, min(_MAX_MS, int(remaining_s * 1000))))
         try:
-            status, answer = await self._send(address, "POST", call.path, body, remaining_s + self._slack_s)
+            status, answer = await self._send(
+                address, "POST", call.path, body, remaining_s + self._slack_s, call.headers
+            )
         except _Unanswered as error:
             raise _lost(error) from error.__cause__
         if status == 200:
@@ -200,17 +205,22 @@ class Transport:
         raise error_of(*_read_envelope(status, answer))
 
     async def _send(
-        self, address: int, method: str, path: str, body: bytes | None, timeout_s: float
+        self,
+        address: int,
+        method: str,
+        path: str,
+        body: bytes | None,
+        timeout_s: float,
+        headers: Mapping[str, str] = _NO_HEADERS,
     ) -> tuple[int, bytes]:
         base = self._addresses[address]
         url = self._urls.get((address, path))
         if url is None:
             url = self._urls[address, path] = base / path
+        sent = {**_HEADERS, **headers} if headers else _HEADERS
         timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=self._connect_timeout_s)
         try:
-            async with self._open_session().request(
-                method, url, data=body, headers=_HEADERS, timeout=timeout
-            ) as response:
+            async with self._open_session().request(method, url, data=body, headers=sent, timeout=timeout) as response:
                 return response.status, await response.read()
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise _Unanswered(f"cannot connect to {base}: {_reason(error)}", sent=False) from error

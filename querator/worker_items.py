@@ -44,6 +44,7 @@ class Held:
     task: asyncio.Task[None] | None = None  # of its handler, once that was started
     is_lost: bool = False  # another consumer may have it: it must not be settled
     is_let_go: bool = False  # its handler was cancelled because the worker stops
+    reserved: Any = None  # the span of the call that reserved it, if there is one
 
 
 @dataclass(frozen=True, slots=True)

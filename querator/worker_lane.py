@@ -14,6 +14,7 @@ from random import Random
 from querator.client import Client
 from querator.client_items import ReservedItem
 from querator.client_times import duration_s
+from querator.client_tracing import handler_span, last_call
 from querator.errors import NotLeased, QueratorError
 from querator.transport import Backoff
 from querator.worker_items import AT_ONCE, Back, Done, Held, Reject, RetryLater, Settler, log, named_in
@@ -109,7 +110,8 @@ class Lane:
         # The lease is named, so that its length is known here, whatever becomes of the queue's settings.
         batch = await self._client.reserve(self._queue_name, count, timeout=_POLL_S, lease_timeout=self._lease_s)
         now = asyncio.get_running_loop().time()
-        self._waiting.extend(Held(item, renewed_at=now) for item in batch)
+        reserved = last_call()
+        self._waiting.extend(Held(item, renewed_at=now, reserved=reserved) for item in batch)
         self._dispatch()
 
     def _room(self) -> int:
@@ -135,7 +137,8 @@ class Lane:
 
     async def _verdict(self, held: Held) -> Done | Back:
         try:
-            await self._call(held.item)
+            with handler_span(held.item, held.reserved):
+                await self._call(held.item)
         except Reject as reason:
             log.warning("%s of '%s' was rejected: %s", held.item.id, self._queue_name, reason)
             return Back(dead=True)
