@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import pwd
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+from bench.ports import lasting_port
 
 INSTALL = "apt-get install postgresql"
 USER = "bench"
@@ -25,8 +25,6 @@ _USERS = ("postgres", "nobody")  # PostgreSQL refuses to run as root
 _PATIENCE_S = 60.0
 _PAUSE_S = 0.02
 _HOST = "127.0.0.1"
-# Below what the kernel gives to outgoing connections, so that the port is still free after a stop.
-_PORTS = range(15_000, 32_000)
 _SETTINGS = {
     "fsync": "on",
     "synchronous_commit": "on",
@@ -49,10 +47,17 @@ class Postgres:
     """A server that can be stopped, crashed and started again; its data and its port stay the same.
 
     ``settings`` go over the defaults, which are durable. ``hba`` are lines of ``pg_hba.conf`` that go before the one
-    that trusts everybody. The folder must be reachable by an ordinary user; `private_postgres` makes such a one.
+    that trusts everybody. ``tls`` are the files of a certificate and its key, which are copied. The folder must be reachable by an ordinary user; `private_postgres` makes such a one.
     """
 
-    def __init__(self, folder: Path, *, settings: Mapping[str, str] | None = None, hba: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        hba: Sequence[str] = (),
+        tls: tuple[Path, Path] | None = None,
+    ) -> None:
         binaries = installed()
         if binaries is None:
             raise FileNotFoundError(f"PostgreSQL is not installed; {INSTALL}")
@@ -60,6 +65,7 @@ class Postgres:
         self._folder = folder
         self._settings = _SETTINGS | dict(settings or {})
         self._hba = hba
+        self._tls = tls
         self._user = _other_user()
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
@@ -69,7 +75,7 @@ class Postgres:
         """Start, and return when connections are taken. The first time, the cluster is made."""
         if not self.port:
             self._make_cluster()
-            self.port = _lasting_port()
+            self.port = lasting_port()
             self.address = f"postgresql://{USER}@{_HOST}:{self.port}/postgres"
         options = [f"-c{name}={value}" for name, value in self._settings.items()]
         command = [str(self._binaries / "postgres"), "-D", str(self._data), "-p", str(self.port), "-h", _HOST, "-k", ""]
@@ -140,6 +146,12 @@ class Postgres:
         subprocess.run(initdb, check=True, user=self._user, cwd=self._folder, stdout=subprocess.DEVNULL)
         hba = self._data / "pg_hba.conf"
         hba.write_text("".join(f"{line}\n" for line in self._hba) + hba.read_text())
+        if self._tls is not None:
+            for source, name in zip(self._tls, ("server.crt", "server.key"), strict=True):
+                target = shutil.copy(source, self._data / name)
+                shutil.chown(target, self._user or os.geteuid())
+                Path(target).chmod(0o600)
+            self._settings["ssl"] = "on"
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:
@@ -154,12 +166,14 @@ class Postgres:
 
 
 @contextmanager
-def private_postgres(settings: Mapping[str, str] | None = None, hba: Sequence[str] = ()) -> Iterator[Postgres]:
+def private_postgres(
+    settings: Mapping[str, str] | None = None, hba: Sequence[str] = (), tls: tuple[Path, Path] | None = None
+) -> Iterator[Postgres]:
     """A started server in a temporary folder, both gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="querator-postgres-") as folder:
         # PostgreSQL runs as another user if we are root, and has to get through.
         Path(folder).chmod(0o755)
-        server = Postgres(Path(folder) / "server", settings=settings, hba=hba)
+        server = Postgres(Path(folder) / "server", settings=settings, hba=hba, tls=tls)
         try:
             server.start()
             yield server
@@ -173,18 +187,6 @@ def _other_user() -> str | None:
         return None
     known = {entry.pw_name for entry in pwd.getpwall()}
     return next(user for user in _USERS if user in known)
-
-
-def _lasting_port() -> int:
-    source = random.SystemRandom()
-    while True:
-        port = source.choice(_PORTS)
-        with socket.socket() as listener:
-            try:
-                listener.bind((_HOST, port))
-            except OSError:
-                continue
-            return port
 
 
 def _parent(pid: int) -> int:

@@ -80,7 +80,9 @@ class PostgresPool:
         timer = asyncio.get_running_loop().call_later(self._options.command_timeout_s, connection.terminate)
         try:
             result = await work(connection)
-        except (*DATABASE_ERRORS, ValueError, TypeError, OverflowError) as error:
+        except StorageError:
+            raise
+        except Exception as error:  # asyncpg has errors of its own for a stream that breaks at an odd place
             if ends_connection(error):
                 connection.terminate()
             raise translate(self._options, error) from error

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Protocol
 
 import pytest
 
-from bench.postgres_server import INSTALL, NOT_DURABLE, Postgres, installed, private_postgres
+from bench.postgres_server import Postgres
 from querator.waist import Backend, Partition
 from storage import FaultyBackend, MemoryBackend, PostgresBackend, SqliteBackend
 from storage.postgres_options import PostgresOptions
-
-_SCHEMAS = itertools.count(1)
+from tests.schemas import new_schema
 
 
 class Place(Protocol):
@@ -62,20 +60,6 @@ PLACES: dict[str, Callable[[pytest.FixtureRequest], Place]] = {
     "sqlite": SqlitePlace,
     "postgres": PostgresPlace,
 }
-
-
-def new_schema() -> str:
-    """A name that no other test of this run uses."""
-    return f"test_{next(_SCHEMAS)}"
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    """One server for all tests that neither stop nor break it, each with a schema of its own."""
-    if installed() is None:
-        pytest.skip(f"PostgreSQL is not installed; {INSTALL}")
-    with private_postgres(NOT_DURABLE) as server:
-        yield server
 
 
 class Storage:
