@@ -16,8 +16,8 @@ from querator.waist import Backend, StorageError
 
 OpenBackend = Callable[[BackendConfig], Awaitable[Backend]]
 
-_FIXED = ("listen", "data_dir", "fast_door", "telemetry")
-_LIVE = ("limits", "log")
+_VALUES = ("limits", "log")
+LIVE = ("storage", "queues", *_VALUES)  # everything else needs a restart
 _TOLD = 5  # queues in one message
 
 _log = structlog.get_logger(__name__)
@@ -48,10 +48,10 @@ async def reconfigure(router: Router, old: Config, reading: Reading, open_backen
 
 
 def _fixed(old: Config, new: Config) -> Iterator[Problem]:
-    before = dict(options(old))
-    after = dict(options(new))
+    before, after = dict(options(old)), dict(options(new))
+    live = {*LIVE, *(("listen",) if old.addresses() == new.addresses() else ())}  # one address, or a list of one
     for path in {**before, **after}:
-        if path[0] in _FIXED and before.get(path) != after.get(path):
+        if path[0] not in live and before.get(path) != after.get(path):
             yield Problem(path, "cannot be changed while running", "restart to change it")
 
 
@@ -160,5 +160,5 @@ def _changes(old: Config, new: Config) -> Iterator[str]:
         yield f"backend '{name}' was removed"
     values = dict(options(old))
     for path, value in options(new):
-        if path[0] in _LIVE and values[path] != value:
+        if path[0] in _VALUES and values[path] != value:
             yield f"{option_name(path)} is {value}"

@@ -45,6 +45,7 @@ async def test_a_backend_that_is_added_takes_partitions_at_once(instance: Runnin
         taken.extend(item["bytes"] for item in reserved["items"])
     assert len(set(taken)) == 12
     assert await instance.backends() == {"one": (1.0, 2), "two": (0.5, 1)}
+    instance.write(listen=["127.0.0.1:0"], storage=[sqlite("one"), sqlite("two", 0.5)])
     assert await instance.ok("config.reload") == {}
 
 
@@ -63,7 +64,8 @@ async def test_affinity_holds_for_the_next_queues(instance: Running) -> None:
 
 async def test_limits_hold_at_once(instance: Running) -> None:
     """For requests on connections that are open, for queues that are open, and for queues that are made."""
-    await instance.ok("queues.create", queue_name="mail")
+    for queue_name in ("mail", "empty"):
+        await instance.ok("queues.create", queue_name=queue_name)
     items = [{"utf8": "x"}] * 3
     await instance.ok("queue.produce", queue_name="mail", items=items)
     limits = {"items_per_request": 2, "partitions_per_queue": 2, "waiting_reserves": 1, "produce_body_bytes": 500}
@@ -80,7 +82,6 @@ async def test_limits_hold_at_once(instance: Running) -> None:
     assert "at most 500 bytes" in await instance.refused("queue.produce", queue_name="mail", items=large)
     wide = {"queue_name": "wide", "requested_partitions": 3}
     assert "requested_partitions is invalid" in await instance.refused("queues.create", **wide)
-    await instance.ok("queues.create", queue_name="empty")
     waiting = asyncio.ensure_future(
         instance.call("queue.reserve", queue_name="empty", batch_size=1, client_id="a", request_timeout="30s")
     )
