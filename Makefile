@@ -25,7 +25,7 @@ run: $(SERVER) ## set up and start a server on 127.0.0.1:2319 with its data in .
 	@exec $(BIN)/querator serve --listen $(HOST):$(PORT) --data-dir $(DATA) $(ARGS)
 
 test: $(DEV) ## set up and run every test; ARGS are pytest's
-	@.ci/need strace=strace etcd=etcd-server openssl=openssl
+	@.ci/need strace=strace etcd=etcd-server openssl=openssl '/usr/lib/postgresql/*/bin/initdb=postgresql'
 	$(BIN)/python -m pytest -q $(ARGS)
 
 check: $(DEV) ## ruff, mypy --strict, the import contracts, tidy

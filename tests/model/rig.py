@@ -20,7 +20,7 @@ from querator.waist import Backend
 # So small that everything happens: blocks are cut, windows overflow, payloads are let go of and read again.
 TINY = Limits(block_items=3, block_bytes=40, window_items=6, window_bytes=400, held_bytes=60, batch_items=8)
 _DEAD_UID = 1000
-_PATIENCE_S = 2
+_PATIENCE_S = 30
 
 
 class Rig:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from bench.postgres_server import Postgres
 from querator import cold_path
 from querator.clock import ManualClock
 from querator.errors import NotLeased
@@ -20,6 +23,7 @@ from querator.requests import Produced, RetryItem, Scheduled
 from storage.drivers import open_backend
 from tests.model.model import ModelItem, ModelQueue, State
 from tests.model.rig import Rig, outcome
+from tests.schemas import new_schema
 
 TIMEOUT_MS = 10**9
 
@@ -53,10 +57,12 @@ class LogicalQueueMachine(RuleBasedStateMachine):
         )
         self.runner.run(self._begin())
 
+    def options(self) -> Mapping[str, object]:
+        return {}
+
     async def _begin(self) -> None:
-        options = {"path": "model.db", "synchronous": "off"} if self.driver == "sqlite" else {}
         backend = await open_backend(
-            name="b", driver=self.driver, affinity=1.0, options=options, data_dir=Path(self.folder.name)
+            name="b", driver=self.driver, affinity=1.0, options=self.options(), data_dir=Path(self.folder.name)
         )
         self.rig = Rig(backend, self.settings, self.clock)
         await self.rig.create()
@@ -275,6 +281,22 @@ class MemoryMachine(LogicalQueueMachine):
 class SqliteMachine(LogicalQueueMachine):
     driver = "sqlite"
 
+    def options(self) -> Mapping[str, object]:
+        return {"path": "model.db", "synchronous": "off"}
+
+
+class PostgresMachine(LogicalQueueMachine):
+    driver = "postgres"
+    dsn: ClassVar[str]
+
+    def options(self) -> Mapping[str, object]:
+        return {"dsn": self.dsn, "schema": new_schema()}
+
+
+@pytest.fixture
+def postgres_dsn(postgres: Postgres) -> None:
+    PostgresMachine.dsn = postgres.address
+
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
@@ -285,4 +307,8 @@ TestOnMemory.settings = settings(
 TestOnSqlite = SqliteMachine.TestCase
 TestOnSqlite.settings = settings(
     max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=_QUIET, derandomize=True
+)
+TestOnPostgres = pytest.mark.usefixtures("postgres_dsn")(PostgresMachine.TestCase)
+TestOnPostgres.settings = settings(
+    max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=_QUIET, derandomize=True
 )
