@@ -18,6 +18,7 @@ from querator.names import check_queue_name
 from querator.queues import QueueSettings, RetryPolicy
 
 DEFAULT_LISTEN = "127.0.0.1:2319"
+DEFAULT_GRPC_LISTEN = "127.0.0.1:2320"  # beside the default of `listen`, and no other
 
 INVALID = "is invalid"
 
@@ -109,6 +110,7 @@ class TelemetryConfig(Section, frozen=True, kw_only=True):
 
 class Config(Section, frozen=True, kw_only=True):
     listen: str | list[str] = DEFAULT_LISTEN
+    grpc_listen: str = "auto"  # "auto": at its default address if `listen` is at its own, else nowhere
     data_dir: str = "./data"
     storage: list[BackendConfig] = msgspec.field(default_factory=lambda: [_EMBEDDED])
     queues: list[QueueConfig] = []
@@ -122,10 +124,20 @@ class Config(Section, frozen=True, kw_only=True):
         texts = [self.listen] if isinstance(self.listen, str) else self.listen
         return [_address(text) for text in texts]
 
+    def grpc_address(self) -> tuple[str, int] | None:
+        """Where gRPC is offered, if it is."""
+        if self.grpc_listen in {"", "none"}:
+            return None
+        if self.grpc_listen != "auto":
+            return _address(self.grpc_listen)
+        return _address(DEFAULT_GRPC_LISTEN) if self.listen in (DEFAULT_LISTEN, [DEFAULT_LISTEN]) else None
+
 
 def find_problems(config: Config) -> Iterator[Problem]:
     """Everything that no type can say, as far as it can be known without the drivers and the queues that exist."""
     yield from _listen_problems(config.listen)
+    if config.grpc_listen not in {"", "auto", "none"}:
+        yield from _address_problems(("grpc_listen",), config.grpc_listen)
     if not config.data_dir:
         yield Problem(("data_dir",), INVALID, "it must not be empty")
     yield from _storage_problems(config.storage)

@@ -99,7 +99,12 @@ class Instance:
             tracing=telemetry.tracing,
         )
         self._started.push_async_callback(server.stop)
-        return await server.start(config.addresses())
+        return await server.start(config.addresses(), config.grpc_address())
+
+    @property
+    def grpc_address(self) -> tuple[str, int] | None:
+        """Where gRPC is offered, if it is."""
+        return self._server.grpc_address
 
     async def _open_backend(self, backend: BackendConfig) -> Backend:
         return await open_backend(
@@ -223,9 +228,11 @@ async def _serve(config: Config, read_again: Callable[[], Reading]) -> int:
     except (QueratorError, StorageError, CoordinationError, OSError) as error:
         _log.error("cannot start", reason=str(error))
         return 1
-    urls = [f"http://{f'[{host}]' if ':' in host else host}:{port}" for host, port in addresses]
+    urls = [f"http://{_authority(address)}" for address in addresses]
     for url in urls:
         _log.info("listening", url=url, version=VERSION)
+    if instance.grpc_address is not None:
+        _log.info("listening", grpc=_authority(instance.grpc_address), version=VERSION)
     _log.info(f"""try: curl --json '{{"queue_name": "mail"}}' {urls[0]}/v1/queues.create""")
     reloads: set[asyncio.Task[None]] = set()
 
@@ -241,6 +248,11 @@ async def _serve(config: Config, read_again: Callable[[], Reading]) -> int:
     await instance.stop()
     _log.info("stopped")
     return 0
+
+
+def _authority(address: tuple[str, int]) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def _reload(instance: Instance) -> None:

@@ -58,6 +58,7 @@ def check(ctx: click.Context, session: Session, file: Path | None) -> None:
 @config.command(epilog=examples("querator config show", "querator config show --config querator.yaml --json"))
 @click.option("--config", "file", type=_FILE, help="The configuration, in YAML.")
 @click.option("--listen", multiple=True, metavar="HOST:PORT", help="As of `querator serve`.")
+@click.option("--grpc-listen", metavar="HOST:PORT", help="As of `querator serve`.")
 @click.option("--data-dir", type=click.Path(file_okay=False), help="As of `querator serve`.")
 @click.option("--log-level", help="As of `querator serve`.")
 @click.option("--log-format", help="As of `querator serve`.")
@@ -69,6 +70,7 @@ def show(
     session: Session,
     file: Path | None,
     listen: tuple[str, ...],
+    grpc_listen: str | None,
     data_dir: str | None,
     log_level: str | None,
     log_format: str | None,
@@ -80,7 +82,7 @@ def show(
     from querator.config import option_name
     from querator.config_sources import options
 
-    flags = {"data_dir": data_dir, "log.level": log_level, "log.format": log_format}
+    flags = {"grpc_listen": grpc_listen, "data_dir": data_dir, "log.level": log_level, "log.format": log_format}
     reading = _read(file, {"listen": list(listen) or None, **flags})
     shown = [
         _Shown(option_name(path), mask(str(path[-1]), value), reading.source(path))

@@ -20,6 +20,7 @@ from querator.version import VERSION
 )
 @click.option("--config", "path", type=click.Path(path_type=Path, dir_okay=False), help="The configuration, in YAML.")
 @click.option("--listen", multiple=True, metavar="HOST:PORT", help="Where to listen; may be repeated.")
+@click.option("--grpc-listen", metavar="HOST:PORT", help="Where to offer gRPC; `none`: nowhere.")
 @click.option("--data-dir", type=click.Path(file_okay=False), help="Where the data is kept. Default: ./data")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Default: info")
 @click.option("--log-format", type=click.Choice(["console", "json"]), help="Default: console")
@@ -28,6 +29,7 @@ def serve(
     ctx: click.Context,
     path: Path | None,
     listen: tuple[str, ...],
+    grpc_listen: str | None,
     data_dir: str | None,
     log_level: str | None,
     log_format: str | None,
@@ -41,6 +43,7 @@ def serve(
         ) from None
     overrides = {
         "listen": list(listen) or None,
+        "grpc_listen": grpc_listen,
         "data_dir": data_dir,
         "log.level": log_level,
         "log.format": log_format,

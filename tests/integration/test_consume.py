@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -248,3 +250,87 @@ async def test_a_deleted_queue_is_raised_to_who_iterates(api: Api, client: Clien
         await client.delete_queue("mail", force=True)
         with pytest.raises(NoSuchQueue):
             await waiting
+
+
+# The whole program.
+
+
+class Program:
+    """`querator serve` as a process, with gRPC."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.url = f"http://127.0.0.1:{_free_port()}"
+        self.grpc = f"127.0.0.1:{_free_port()}"
+        self.process: asyncio.subprocess.Process | None = None
+
+    async def launch(self) -> asyncio.subprocess.Process:
+        flags = ("--listen", self.url.removeprefix("http://"), "--grpc-listen", self.grpc)
+        program = Path(sys.executable).parent / "querator"
+        command = (program, "serve", *flags, "--data-dir", self._folder / "data", "--log-format", "json")
+        self.process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+        return self.process
+
+    async def start(self) -> None:
+        process = await self.launch()
+        assert process.stderr is not None
+        async with asyncio.timeout(PATIENCE_S):
+            while line := await process.stderr.readline():
+                if f'"grpc": "{self.grpc}"' in line.decode():
+                    return
+        raise AssertionError("the server ended")
+
+    async def kill(self) -> None:
+        process, self.process = self.process, None
+        if process is not None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.communicate()
+
+
+@pytest.fixture
+async def program(tmp_path: Path) -> AsyncIterator[Program]:
+    server = Program(tmp_path)
+    yield server
+    await server.kill()
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+async def test_a_consumer_outlives_its_server(program: Program) -> None:
+    """A server is killed and started again on its data: the same stream goes on, and items that were held can be completed."""
+    await program.start()
+    async with Client(program.url, timeout=PATIENCE_S) as client:
+        await client.create_queue("mail", lease_timeout="1h")
+        await client.produce("mail", [str(number) for number in range(20)])
+        async with client.consume("mail", max_in_flight=5, grpc=[program.grpc]) as stream:
+            held = await take(stream, 5)
+            await program.kill()
+            completing = asyncio.ensure_future(stream.complete(held))
+            await program.start()
+            await completing
+            rest: list[ReservedItem] = []
+            while len(rest) < 15:
+                [item] = await take(stream, 1)
+                await stream.complete(item)
+                rest.append(item)
+        assert sorted(int(item.text) for item in [*held, *rest]) == list(range(20))
+        assert await totals(client) == (0, 0)
+
+
+async def test_a_server_says_which_port_is_taken(program: Program) -> None:
+    """`querator serve` ends with one line that names the option."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        program.grpc = f"127.0.0.1:{listener.getsockname()[1]}"
+        process = await program.launch()
+        async with asyncio.timeout(PATIENCE_S):
+            _, told = await process.communicate()
+    assert process.returncode == 1
+    assert f"grpc_listen cannot be used; {program.grpc} is taken" in told.decode()
+    assert "Traceback" not in told.decode()

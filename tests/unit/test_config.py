@@ -125,6 +125,30 @@ def test_a_file_that_cannot_be_read_is_named(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("overrides", "address"),
+    [
+        ({}, ("127.0.0.1", 2320)),
+        ({"listen": ["127.0.0.1:2319"]}, ("127.0.0.1", 2320)),
+        ({"listen": "127.0.0.1:2400"}, None),
+        ({"listen": "127.0.0.1:2400", "grpc_listen": "[::1]:2401"}, ("::1", 2401)),
+        ({"grpc_listen": "none"}, None),
+        ({"grpc_listen": ""}, None),
+    ],
+)
+def test_grpc_is_beside_the_default_or_where_it_is_told(
+    overrides: dict[str, object], address: tuple[str, int] | None
+) -> None:
+    """Whoever chooses where HTTP listens chooses for gRPC too; `none` is nowhere."""
+    assert load(None, overrides).grpc_address() == address
+
+
+def test_a_wrong_grpc_address_is_told() -> None:
+    """With the name of the option."""
+    with pytest.raises(InvalidRequest, match="grpc_listen is invalid; 'nowhere' is not HOST:PORT"):
+        load(None, {"grpc_listen": "nowhere"})
+
+
+@pytest.mark.parametrize(
     ("text", "address"),
     [
         ("127.0.0.1:80", ("127.0.0.1", 80)),
