@@ -1,8 +1,12 @@
-"""A process that holds something until it is killed: ``KIND PLACE key|election``."""
+"""A process that does something until it is killed: ``KIND PLACE election|writer|KEY``.
+
+It leads an election, writes again and again, or holds a key under a lease; and says when it has begun.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 from pathlib import Path
 
@@ -22,12 +26,19 @@ async def hold(kind: str, place: str, what: str) -> None:
     if what == "election":
         election.start()
         await election.elected.wait()
-    else:
+    elif what != "writer":
         lease = await coordinator.grant(LEASE_MS)
         await coordinator.transact(expected={}, puts={what: b"held"}, lease=lease)
     sys.stdout.write("held\n")
     sys.stdout.flush()
+    if what == "writer":
+        await write(coordinator)
     await asyncio.Event().wait()
+
+
+async def write(coordinator: Coordinator) -> None:
+    for number in itertools.count():
+        await coordinator.transact(expected={}, puts={f"pair/{key}": str(number).encode() for key in range(20)})
 
 
 if __name__ == "__main__":
