@@ -156,6 +156,18 @@ def test_importing_the_client_imports_no_server(client_only: Path) -> None:
     assert not loaded & SERVER_MODULES
 
 
+def test_consuming_without_grpc_says_what_to_install(client_only: Path) -> None:
+    """`Client.consume` where only the light client is installed fails and names the extra to install."""
+    code = (
+        "import asyncio, querator\n"
+        "async def main():\n"
+        "    async with querator.Client() as client, client.consume('mail'): pass\n"
+        "asyncio.run(main())"
+    )
+    done = run_isolated(client_only, code)
+    assert "ModuleNotFoundError: consuming over gRPC needs grpcio and protobuf: install querator[grpc]" in done.stderr
+
+
 def test_the_command_line_starts_without_the_server(client_only: Path) -> None:
     """`querator --help` works where only the client is installed."""
     done = run_command(client_only, "--help")
