@@ -54,7 +54,13 @@ class Client:
         self._tags = 0
 
     async def produce(
-        self, queue: str, count: int, *, due_at_ms: Sequence[int] = (), hang_up_s: float | None = None
+        self,
+        queue: str,
+        count: int,
+        *,
+        due_at_ms: Sequence[int] = (),
+        timeout_ms: int = 10_000,
+        hang_up_s: float | None = None,
     ) -> Outcome:
         """Produce so many new items, the first of them scheduled."""
         due = [*due_at_ms, *[0] * (count - len(due_at_ms))]
@@ -64,7 +70,7 @@ class Client:
             if each.enqueue_at_ms:
                 item["enqueue_at"] = format_instant(each.enqueue_at_ms)
         number = self._recorder.invoked("produce", queue, sent=sent)
-        body = {"queue_name": queue, "request_timeout": "10s", "items": items}
+        body = {"queue_name": queue, "request_timeout": f"{timeout_ms}ms", "items": items}
         return await self._change("produce", number, body, hang_up_s)
 
     async def reserve(
@@ -163,7 +169,10 @@ def _outcome(call: Call, answer: Answer) -> Outcome:
     if answer.status == 200:
         return "ok"
     if answer.status == 454:
-        return "failed" if call == "reserve" else "unknown"
+        # The same produce may be sent again, so nothing of it is stored; a reserve has leased nothing.
+        return "failed" if call in {"produce", "reserve"} else "unknown"
+    if call == "produce" and answer.text.startswith("453 outcome is unknown"):
+        return "unknown"
     if (
         answer.status == 400
         and call in {"complete", "retry", "renew"}

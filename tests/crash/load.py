@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -26,6 +26,8 @@ MORTAL = QueueFacts(queue="mortal", partitions=2, lease_timeout_ms=LEASE_MS, max
 ORDERED = QueueFacts(queue="ordered", partitions=1, lease_timeout_ms=LEASE_MS)
 QUEUES = (PLAIN, WIDE, DEAD, MORTAL, ORDERED)  # a dead queue before those that name it
 
+PATIENT_MS = (10_000,)  # every produce waits until the server is there again
+
 _PATIENCE_S = 120
 _STUCK_MS = 30_000  # far above every lease, schedule and retry here
 
@@ -41,8 +43,16 @@ class Counts(NamedTuple):
 class Crew:
     """All clients of one server, and the history that they write together."""
 
-    def __init__(self, server: Server, session: aiohttp.ClientSession, seed: int, queues: Iterable[QueueFacts]) -> None:
+    def __init__(
+        self,
+        server: Server,
+        session: aiohttp.ClientSession,
+        seed: int,
+        queues: Iterable[QueueFacts],
+        produce_timeouts_ms: Sequence[int],
+    ) -> None:
         self.server = server
+        self.produce_timeouts_ms = produce_timeouts_ms
         self.clock: Clock = SystemClock()
         self.queues = tuple(queues)
         self.events: list[Event] = list(self.queues)
@@ -76,12 +86,15 @@ class Crew:
     async def at_work(self, producers: int, consumers: int) -> AsyncIterator[None]:
         """Load on all queues meanwhile. In the end every client finishes what it is doing."""
         async with asyncio.TaskGroup() as group:
+            shared = tuple(facts for facts in self.queues if facts is not ORDERED)
+            living = tuple(facts for facts in shared if facts is not DEAD)
             for number in range(producers):
-                group.create_task(self._work(_Producer(self, self.client(f"p{number}"), self._rng())))
+                group.create_task(self._work(_Producer(self, self.client(f"p{number}"), self._rng(), living)))
             for number in range(consumers):
-                group.create_task(self._work(_Consumer(self, self.client(f"c{number}"), self._rng())))
-            group.create_task(self._work(_Producer(self, self.client("po"), self._rng(), (ORDERED,))))
-            group.create_task(self._work(_Consumer(self, self.client("co"), self._rng(), (ORDERED,))))
+                group.create_task(self._work(_Consumer(self, self.client(f"c{number}"), self._rng(), shared)))
+            if ORDERED in self.queues:
+                group.create_task(self._work(_Producer(self, self.client("po"), self._rng(), (ORDERED,))))
+                group.create_task(self._work(_Consumer(self, self.client("co"), self._rng(), (ORDERED,))))
             try:
                 yield
             finally:
@@ -166,9 +179,7 @@ def _hang_up_s(rng: random.Random) -> float | None:
 
 
 class _Producer:
-    def __init__(
-        self, crew: Crew, client: Client, rng: random.Random, queues: tuple[QueueFacts, ...] = (PLAIN, WIDE, MORTAL)
-    ) -> None:
+    def __init__(self, crew: Crew, client: Client, rng: random.Random, queues: tuple[QueueFacts, ...]) -> None:
         self._crew = crew
         self._client = client
         self._rng = rng
@@ -181,17 +192,12 @@ class _Producer:
         now_ms = self._crew.clock.now_ms()
         due_at_ms = [now_ms + rng.randrange(10, 1500) for _ in range(scheduled)]
         queue = rng.choice(self._queues).queue
-        await self._client.produce(queue, count, due_at_ms=due_at_ms, hang_up_s=_hang_up_s(rng))
+        timeout_ms = rng.choice(self._crew.produce_timeouts_ms)
+        await self._client.produce(queue, count, due_at_ms=due_at_ms, timeout_ms=timeout_ms, hang_up_s=_hang_up_s(rng))
 
 
 class _Consumer:
-    def __init__(
-        self,
-        crew: Crew,
-        client: Client,
-        rng: random.Random,
-        queues: tuple[QueueFacts, ...] = (PLAIN, WIDE, MORTAL, DEAD),
-    ) -> None:
+    def __init__(self, crew: Crew, client: Client, rng: random.Random, queues: tuple[QueueFacts, ...]) -> None:
         self._crew = crew
         self._client = client
         self._rng = rng
@@ -240,7 +246,12 @@ class _Consumer:
 
 
 @asynccontextmanager
-async def crew_of(server: Server, seed: int, queues: Iterable[QueueFacts] = QUEUES) -> AsyncIterator[Crew]:
+async def crew_of(
+    server: Server,
+    seed: int,
+    queues: Iterable[QueueFacts] = QUEUES,
+    produce_timeouts_ms: Sequence[int] = PATIENT_MS,
+) -> AsyncIterator[Crew]:
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout()) as session:
-        yield Crew(server, session, seed, queues)
+        yield Crew(server, session, seed, queues, produce_timeouts_ms)
