@@ -8,7 +8,7 @@ from querator.waist import Fenced, Missing, OutcomeUnknown, StorageError
 from storage.postgres_options import PostgresOptions
 
 # Everything that asyncpg raises; the timeout is that of a connection being made.
-DATABASE_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+DATABASE_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 
 # Raised by our own functions (postgres_0001.sql), and by PostgreSQL if a function or table is gone.
 _KINDS: dict[str, type[StorageError]] = {

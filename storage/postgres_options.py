@@ -25,7 +25,7 @@ class PostgresOptions(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = "querator"
     pool_size: int = 8  # connections that commit; a few more read
     connect_timeout: str = "5s"
-    command_timeout: str = "30s"
+    command_timeout: str = "10s"
 
     @property
     def connect_timeout_s(self) -> float:

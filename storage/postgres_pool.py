@@ -26,13 +26,14 @@ class PostgresPool:
     def __init__(self, connector: Connector, size: int) -> None:
         self._connector = connector
         self._options = connector.options
+        self._command_timeout_s = connector.options.command_timeout_s
         self._slots = asyncio.Semaphore(size)
         self._idle: list[asyncpg.Connection] = []
         self._running: set[asyncio.Task[Any]] = set()
         self._closed = False
 
     def submit(self, work: _Work[_Result], translate: _Translate = storage_error) -> asyncio.Task[_Result]:
-        """Do some work on a connection. It ends within the command timeout, whoever waits for it or does not.
+        """Do some work on a connection. Once it has one it ends within the command timeout.
 
         Who awaits the task must shield it: a command that is cancelled would leave its connection in doubt.
         """
@@ -64,20 +65,14 @@ class PostgresPool:
             task.exception()  # whoever submitted it may have been cancelled, and then nobody else looks
 
     async def _run(self, work: _Work[_Result], translate: _Translate) -> _Result:
-        try:
-            async with asyncio.timeout(self._options.command_timeout_s):
-                await self._slots.acquire()
-        except TimeoutError as error:
-            raise StorageError(f"PostgreSQL at {self._options.address}: all connections are busy") from error
-        try:
+        # Whoever is before us ends in time: if the database hangs, the first of us finds out and the rest fail at once.
+        async with self._slots:
             connection = self._take() or await self._connector.connect()
             return await self._work(connection, work, translate)
-        finally:
-            self._slots.release()
 
     async def _work(self, connection: asyncpg.Connection, work: _Work[_Result], translate: _Translate) -> _Result:
         # Not a cancellation, with which asyncpg would ask the server to cancel too: the connection just ends.
-        timer = asyncio.get_running_loop().call_later(self._options.command_timeout_s, connection.terminate)
+        timer = asyncio.get_running_loop().call_later(self._command_timeout_s, connection.terminate)
         try:
             result = await work(connection)
         except StorageError:

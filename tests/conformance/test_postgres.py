@@ -27,7 +27,7 @@ PLAIN_PASSWORD = "s3cret/word"
 
 
 def backend_on(dsn: str, schema: str) -> PostgresBackend:
-    return PostgresBackend(name="pg", options=PostgresOptions(dsn=dsn, schema=schema))
+    return PostgresBackend(name="pg", options=PostgresOptions(dsn=dsn, schema=schema, command_timeout="2m"))
 
 
 async def ask(server: Postgres, *statements: str) -> Any:

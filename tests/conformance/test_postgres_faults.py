@@ -30,7 +30,7 @@ def breakable() -> Iterator[Postgres]:
 
 
 def backend_on(
-    port: int, schema: str = "", *, connect_timeout: str = "5s", command_timeout: str = "30s"
+    port: int, schema: str = "", *, connect_timeout: str = "30s", command_timeout: str = "30s"
 ) -> PostgresBackend:
     options = PostgresOptions(
         dsn=f"postgresql://bench@127.0.0.1:{port}/postgres",
