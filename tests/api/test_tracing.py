@@ -15,6 +15,7 @@ import structlog
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import SpanKind, StatusCode
 
 from api.calls import make_calls
@@ -37,7 +38,7 @@ class Traced:
 
     def __init__(self, sample_ratio: float) -> None:
         self._exporter = InMemorySpanExporter()
-        self._provider = TracerProvider(shutdown_on_exit=False)
+        self._provider = TracerProvider(sampler=ALWAYS_ON, shutdown_on_exit=False)
         self._provider.add_span_processor(SimpleSpanProcessor(self._exporter))
         self.tracing = Tracing(self._provider.get_tracer("test"), sample_ratio=sample_ratio, rng=Random(7))
         self.api: Api
