@@ -72,7 +72,7 @@ class PostgresPool:
 
     async def _work(self, connection: asyncpg.Connection, work: _Work[_Result], translate: _Translate) -> _Result:
         # Not a cancellation, with which asyncpg would ask the server to cancel too: the connection just ends.
-        timer = asyncio.get_running_loop().call_later(self._command_timeout_s, connection.terminate)
+        timer = asyncio.get_running_loop().call_later(self._command_timeout_s, self._give_up, connection)
         try:
             result = await work(connection)
         except StorageError:
@@ -90,8 +90,14 @@ class PostgresPool:
                 self._idle.append(connection)
         return result
 
+    def _give_up(self, connection: asyncpg.Connection) -> None:
+        """End a connection on which nothing came in time, and those that idle: whoever took one might wait as long."""
+        connection.terminate()
+        while self._idle:
+            self._idle.pop().terminate()
+
     def _take(self) -> asyncpg.Connection | None:
-        # The one that was used last: it is likely to know the statement, and those above need stay idle.
+        # The one that was used last: it is the likeliest to have the statement prepared.
         while self._idle:
             connection = self._idle.pop()
             if not connection.is_closed():

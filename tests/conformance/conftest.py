@@ -49,7 +49,9 @@ class PostgresPlace:
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
         server: Postgres = request.getfixturevalue("postgres")
-        self._options = PostgresOptions(dsn=server.address, schema=new_schema(), command_timeout="2m")
+        self._options = PostgresOptions(
+            dsn=server.address, schema=new_schema(), connect_timeout="2m", command_timeout="2m"
+        )
 
     async def open(self) -> Backend:
         return PostgresBackend(name="postgres", options=self._options)

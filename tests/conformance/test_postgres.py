@@ -27,7 +27,8 @@ PLAIN_PASSWORD = "s3cret/word"
 
 
 def backend_on(dsn: str, schema: str) -> PostgresBackend:
-    return PostgresBackend(name="pg", options=PostgresOptions(dsn=dsn, schema=schema, command_timeout="2m"))
+    options = PostgresOptions(dsn=dsn, schema=schema, connect_timeout="2m", command_timeout="2m")
+    return PostgresBackend(name="pg", options=options)
 
 
 async def ask(server: Postgres, *statements: str) -> Any:

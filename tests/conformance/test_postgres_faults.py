@@ -134,9 +134,10 @@ async def test_a_lost_answer_is_found_by_the_number(postgres: Postgres) -> None:
 
 async def test_a_commit_that_comes_late_is_refused(postgres: Postgres) -> None:
     """A commit that was stuck on its way when the owner opened again lands not after it, also with the same epoch."""
+    schema = new_schema()
+    await make_partitions(postgres, schema, [41])
     async with Proxy(postgres.port) as proxy:
-        backend = backend_on(proxy.port, command_timeout="1s")
-        await backend.create(41)
+        backend = backend_on(proxy.port, schema, command_timeout="3s")
         partition = backend.partition(41)
         await partition.open(1)
         await partition.commit(Batch(number=1, summary=b"one", blocks={1: b"x"}))
@@ -155,10 +156,35 @@ async def test_a_commit_that_comes_late_is_refused(postgres: Postgres) -> None:
         await backend.close()
 
 
+async def make_partitions(server: Postgres, schema: str, uids: list[int]) -> None:
+    backend = backend_on(server.port, schema)
+    for uid in uids:
+        await backend.create(uid)
+    await backend.close()
+
+
 async def logged(server: Postgres, text: str) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while text not in server.log():
             await asyncio.sleep(0.01)
+
+
+async def test_one_timeout_ends_the_idle_connections_too(postgres: Postgres) -> None:
+    """When a connection has gone silent, the next call does not try its luck on others of that time, but on a new one."""
+    schema = new_schema()
+    await make_partitions(postgres, schema, [1, 2, 3])
+    async with Proxy(postgres.port) as proxy:
+        backend = backend_on(proxy.port, schema, command_timeout="3s")
+        partitions = [backend.partition(uid) for uid in (1, 2, 3)]
+        await asyncio.gather(*(partition.open(1) for partition in partitions))
+        assert len(backend._writers._idle) == 3
+        proxy.asks.clear()
+        with pytest.raises(OutcomeUnknown):
+            await partitions[0].commit(Batch(number=1, summary=b""))
+        proxy.new_gates()
+        assert (await partitions[0].open(1)).number == 0
+        await partitions[1].commit(Batch(number=1, summary=b""))
+        await backend.close()
 
 
 async def test_open_waits_for_a_commit_that_the_server_works_on(postgres: Postgres) -> None:

@@ -290,7 +290,7 @@ class PostgresMachine(LogicalQueueMachine):
     dsn: ClassVar[str]
 
     def options(self) -> Mapping[str, object]:
-        return {"dsn": self.dsn, "schema": new_schema(), "command_timeout": "2m"}
+        return {"dsn": self.dsn, "schema": new_schema(), "connect_timeout": "2m", "command_timeout": "2m"}
 
 
 @pytest.fixture
