@@ -20,7 +20,7 @@ from querator.queues import RetryPolicy
 
 BACKOFF = RetryPolicy(base_ms=50, factor=2.0, max_ms=1000, jitter=0.5)
 _CONNECT_PAUSE_MS = 10
-_PING_TIMEOUT_MS = 3000
+_PING_TIMEOUT_MS = 5000
 _CONNECT_TIMEOUT_MS = 5000
 _RECONNECT_MS, _MAX_RECONNECT_MS = 100, 1000
 
@@ -144,6 +144,7 @@ def _channel(target: str, options: EtcdOptions, credentials: grpc.ChannelCredent
         # A member that is stopped or cut off is noticed by its silence. No pings without a call: etcd hangs up on those.
         ("grpc.keepalive_time_ms", options.ping_interval_ms),
         ("grpc.keepalive_timeout_ms", _PING_TIMEOUT_MS),
+        ("grpc.http2.ping_timeout_ms", _PING_TIMEOUT_MS),  # otherwise a minute, whatever the line before says
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.min_reconnect_backoff_ms", _CONNECT_TIMEOUT_MS),
         ("grpc.initial_reconnect_backoff_ms", _RECONNECT_MS),

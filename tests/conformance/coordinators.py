@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 import pytest
 
 from bench.etcd_server import INSTALL, Etcd, installed
-from cluster.coordinator import Change, Coordinator, Entry, Snapshot
+from cluster.coordinator import Change, CoordinationError, Coordinator, Entry, Snapshot
 from cluster.etcd import EtcdCoordinator
 from cluster.etcd_calls import COMPACT
 from cluster.etcd_options import EtcdOptions
@@ -134,6 +134,18 @@ async def put(coordinator: Coordinator, **values: bytes) -> int:
     revision = await coordinator.transact(expected={}, puts=values)
     assert revision is not None
     return revision
+
+
+async def insist(coordinator: Coordinator, **values: bytes) -> None:
+    """Put until it is answered: right after a restart a connection may turn out to be dead."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                await put(coordinator, **values)
+            except CoordinationError:
+                await asyncio.sleep(0.05)
+            else:
+                return
 
 
 async def soon(awaitable: Awaitable[T]) -> T:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from bench.etcd_server import Etcd
 from bench.ports import lasting_port
 from cluster.coordinator import CoordinationError, Snapshot
 from cluster.etcd import EtcdCoordinator
 from cluster.etcd_options import EtcdOptions
-from tests.conformance.coordinators import EtcdRig, etcd_in, put, soon, watching
+from tests.conformance.coordinators import PATIENCE_S, EtcdRig, etcd_in, insist, put, soon, watching
 
 BRIEF_MS = 500  # a time-out for calls that are meant to fail
 
@@ -42,7 +45,7 @@ async def test_everything_goes_on_after_a_restart(server: Etcd, how: str) -> Non
         for value in (b"3", b"4"):
             getattr(server, how)()
             server.start()
-            await put(other, a=value)
+            await insist(other, a=value)
             while watched.values()["a"] != value:
                 await watched.next()
         assert watched.snapshots > 1
@@ -63,7 +66,8 @@ async def test_what_changed_while_a_watch_was_cut_off_is_in_its_snapshot(server:
     async with watching(coordinator) as watched:
         server.kill()
         server.start()
-        await other.transact(expected={}, puts={"a": b"2"}, deletes=["b"])
+        await insist(other, a=b"2")
+        await other.transact(expected={}, puts={}, deletes=["b"])
         await rig.forget()
         await watched.until(lambda state: state == {"a": b"2"})
         assert watched.changes == []
@@ -113,6 +117,26 @@ async def test_a_silent_etcd_is_an_error_and_a_lease_is_given_up_before_it_is_go
     await rig.close()
 
 
+async def test_a_watch_on_a_silent_etcd_is_noticed(server: Etcd) -> None:
+    """A member that is stopped and stays connected is given up by its silence; another one could be asked then."""
+    server.start()
+    rig = EtcdRig(server, ping_interval_ms=1000)
+    coordinator, other = await rig.open(), await rig.open()
+    async with watching(coordinator) as watched:
+        following = asyncio.ensure_future(watched.until(lambda state: state == {"a": b"1"}))
+        await asyncio.sleep(0)
+        with capture_logs() as logged:
+            server.pause()
+            async with asyncio.timeout(PATIENCE_S):
+                while not any(each["event"] == "watch was interrupted" for each in logged):
+                    await asyncio.sleep(0.05)
+            server.resume()
+        await insist(other, a=b"1")
+        await soon(following)
+        assert watched.snapshots > 1
+    await rig.close()
+
+
 async def test_of_several_endpoints_one_that_answers_is_enough(server: Etcd) -> None:
     """Members that are away are passed over, at the start and later."""
     server.start()
@@ -123,7 +147,7 @@ async def test_of_several_endpoints_one_that_answers_is_enough(server: Etcd) -> 
     async with watching(coordinator) as watched:
         server.kill()
         server.start()
-        await put(coordinator, a=b"2")
+        await insist(coordinator, a=b"2")
         await watched.until(lambda state: state == {"a": b"2"})
     await rig.close()
 
@@ -167,7 +191,7 @@ async def test_users_and_passwords(server: Etcd) -> None:
     async with watching(coordinator) as watched:
         server.stop()
         server.start()
-        await put(coordinator, a=b"2")
+        await insist(coordinator, a=b"2")
         await watched.until(lambda state: state["a"] == b"2")
     await lease.revoke()
     for options in ({"user": "querator", "password": "wrong"}, {}, {"prefix": "/else/"}):
@@ -183,6 +207,8 @@ async def test_users_and_passwords(server: Etcd) -> None:
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An authority, a server and a client that it signed, and an authority that nobody knows."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed; apt-get install openssl")
     folder = tmp_path_factory.mktemp("certificates")
     new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
