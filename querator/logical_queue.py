@@ -358,6 +358,7 @@ class LogicalQueue:
         member.failures += 1
         member.status = Status.FAILING
         _log.warning("partition is failing", queue=self.queue.name, partition=member.number, error=str(error))
+        self._waiting.take_over(member.waiting())
         refuse(member.inbox, PartitionFailing(self.queue.name, member.number))
         member.inbox.clear()
         self.spawn(self._recover(member, rebuild=rebuild))

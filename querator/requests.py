@@ -104,6 +104,13 @@ class Reserve(Request):
         self.client_id = client_id
         self.lease_timeout_ms = lease_timeout_ms  # 0: the queue's
 
+    def move_out(self) -> Reserve:
+        """The same, to be answered elsewhere. What is decided for this one finds that its caller has gone."""
+        other = Reserve(self.deadline_ms, self.future, self.batch_size, self.client_id, self.lease_timeout_ms)
+        self.future = self.future.get_loop().create_future()
+        self.future.cancel()
+        return other
+
 
 class Complete(Request):
     """Answered with None once all items are gone. All or nothing."""

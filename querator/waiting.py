@@ -41,6 +41,14 @@ class Waiting:
             elif isinstance(request, Produce):
                 self.produces.appendleft(request)
 
+    def take_over(self, requests: Iterable[Request]) -> None:
+        """Let reserves try elsewhere while nobody knows whether their leases are stored, which then are nobody's."""
+        left = [request for request in requests if isinstance(request, Reserve) and not request.future.done()]
+        for reserve in reversed(left):
+            other = reserve.move_out()
+            self.add_reserve(other)
+            self.reserves.move_to_end(other, last=False)
+
     def drop_answered(self) -> bool:
         """Free the places of produces that nobody waits for any more. Whether there was one."""
         before = len(self.produces)

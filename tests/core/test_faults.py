@@ -118,6 +118,29 @@ async def test_a_reserve_survives_a_failing_commit_with_one_lease(rig: Rig, faul
     await rig.check_counters()
 
 
+@pytest.mark.parametrize("fault", [LOST_BEFORE, LOST_AFTER], ids=lambda fault: fault.outcome.name)
+async def test_a_reserve_in_doubt_is_answered_by_another_partition(rig: Rig, fault: Fault) -> None:
+    """Nobody waits for items of a partition that fails while another has some; what it may have leased counts no attempt."""
+    await rig.open(2)
+    await rig.produce("a")
+    rig.faults.add(Call.COMMIT, fault)
+    opening = rig.gate(Call.OPEN)
+    waiting = rig.ask()
+    await rig.until(lambda: rig.stats(0).state == "failing")
+    assert not waiting.done()
+    await rig.produce("b")
+    given = handout(await rig.answer(waiting))
+    assert (given.partition, given.payloads) == (1, ["b"])
+    opening.set()
+    await rig.recover()
+    again = await rig.reserve()
+    assert (again.partition, again.payloads) == (0, ["a"])
+    assert [item.attempts for item in again.items] == [0]
+    await rig.complete(given.ids, 1)
+    await rig.complete(again.ids)
+    await rig.check_counters()
+
+
 async def test_a_failing_partition_delays_only_its_own_requests(rig: Rig) -> None:
     """While one partition hangs in a commit, produces and reserves go on at the other."""
     await rig.open(2)
