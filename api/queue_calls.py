@@ -142,7 +142,7 @@ class QueueCalls:
         both = not request.produce and not request.reserve
         produce = paused if request.produce or both else None
         reserve = paused if request.reserve or both else None
-        await self._router.pause_queue(request.queue_name, produce, reserve)
+        await self._router.management.pause_queue(request.queue_name, produce, reserve)
 
 
 _PRODUCED = wire.ProduceAnswer(code=200)

@@ -32,7 +32,7 @@ class QueuesCalls:
             settings["expire_timeout_ms"] = read_duration("expire_timeout", request.expire_timeout)
         if request.retry_policy is not UNSET:
             settings["retry_policy"] = _retry_policy(RetryPolicy(), request.retry_policy)
-        await self._router.create_queue(QueueSettings(queue_name=request.queue_name, **settings))
+        await self._router.management.create_queue(QueueSettings(queue_name=request.queue_name, **settings))
 
     async def update(self, request: wire.UpdateRequest, _extended: bool) -> None:
         queue = self._router.queue(request.queue_name)
@@ -47,10 +47,10 @@ class QueuesCalls:
             changes["expire_timeout_ms"] = read_duration("expire_timeout", request.expire_timeout)
         if request.retry_policy is not UNSET:
             changes["retry_policy"] = _retry_policy(queue.settings.retry_policy, request.retry_policy)
-        await self._router.update_queue(request.queue_name, changes)
+        await self._router.management.update_queue(request.queue_name, changes)
 
     async def delete(self, request: wire.DeleteRequest, _extended: bool) -> None:
-        await self._router.delete_queue(request.queue_name, request.force)
+        await self._router.management.delete_queue(request.queue_name, request.force)
 
     async def list(self, request: wire.ListRequest, extended: bool) -> wire.ListAnswer:
         limit = check_limit(request.limit, self._limits)

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import structlog
 
 from cluster.catalog import Catalog
-from cluster.coordinator import CoordinationError
+from cluster.coordinator import CoordinationError, Lease
 from querator.clock import Clock, sleep_ms
 from querator.queues import PartitionPlace
 from querator.waist import Backend, StorageError
@@ -28,31 +28,25 @@ class Burial:
         self._catalog = catalog
         self._backends = backends
         self._clock = clock
-        self._making: set[int] = set()  # places that are doomed only until their queue is in the catalog
-        self._listing = asyncio.Lock()
         self._wanted = asyncio.Event()
 
     @asynccontextmanager
-    async def making(self, backends: list[str]) -> AsyncIterator[tuple[PartitionPlace, ...]]:
+    async def making(self, backends: list[str], lease: Lease | None) -> AsyncIterator[tuple[PartitionPlace, ...]]:
         """New places for the queue that is made within; if that fails, whatever was made there is dropped."""
-        async with self._listing:
-            places = await self._catalog.new_places(backends)
-            self._making.update(place.uid for place in places)
+        places = await self._catalog.new_places(backends, lease)
         try:
             yield places
         except BaseException:
+            await asyncio.shield(self._catalog.give_up(places))
             self._wanted.set()
             raise
-        finally:
-            self._making.difference_update(place.uid for place in places)
 
     async def bury(self) -> bool:
         """Drop what can be dropped now. False if something has to wait, which `run` then does again."""
         by_backend: dict[str, list[int]] = defaultdict(list)
-        async with self._listing:
-            for uid, backend in await self._catalog.doomed():
-                if uid not in self._making:
-                    by_backend[backend].append(uid)
+        for uid, backend in await self._catalog.doomed():
+            if backend in self._backends:  # else it is for another instance to drop
+                by_backend[backend].append(uid)
         done = all(await asyncio.gather(*(self._drop(*of_backend) for of_backend in by_backend.items())))
         if not done:
             self._wanted.set()
@@ -61,12 +55,10 @@ class Burial:
     async def _drop(self, backend_name: str, uids: list[int]) -> bool:
         """Drop partitions of one backend, up to its first failure."""
         for uid in uids:
-            backend = self._backends.get(backend_name)
-            if backend is None:
-                _log.warning("doomed partition is on an unknown backend", partition_uid=uid, backend=backend_name)
+            if not await self._catalog.condemn(uid):
                 continue
             try:
-                await backend.drop(uid)
+                await self._backends[backend_name].drop(uid)
             except StorageError as error:
                 _log.warning("partition cannot be dropped now", partition_uid=uid, error=str(error))
                 return False
@@ -78,10 +70,15 @@ class Burial:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Bury for ever, with growing pauses while something has to wait; ends by being cancelled."""
+        """Bury for ever, with growing pauses while something has to wait; ends by being cancelled.
+
+        What other instances doom on backends that they do not reach is found by looking now and then.
+        """
         pause_ms = _PAUSE_FIRST_MS
         while True:
+            timer = self._clock.call_at(self._clock.now_ms() + _PAUSE_LAST_MS, self._wanted.set)
             await self._wanted.wait()
+            timer.cancel()
             await sleep_ms(self._clock, pause_ms)
             self._wanted.clear()
             try:

@@ -1,39 +1,49 @@
-"""The host: the logical queues that run on this instance, and the partitions that they own."""
+"""The host: the logical queues that run on this instance, brought in line with what is assigned to it."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 import structlog
 
+from cluster.assignment import LogicalQueuePlace
 from cluster.burial import Burial
 from cluster.catalog import Catalog
 from querator.clock import Clock
-from querator.errors import NoSuchQueue, RequestFailed, RetryRequest
+from querator.errors import Moved
 from querator.limits import Limits
 from querator.logical_queue import LogicalQueue
 from querator.member import Status
 from querator.observer import Observer
 from querator.partition import PartitionState
 from querator.queues import PartitionPlace, Queue
-from querator.relay import Entries, Relay
+from querator.relay import Deliver, Relay
 from querator.waist import Backend, StorageError
 
 _log = structlog.get_logger(__name__)
 
-_PATIENCE_S = 10.0  # with backends that do not answer
+
+class _Running(NamedTuple):
+    place: LogicalQueuePlace
+    logical_queue: LogicalQueue
+    opening: asyncio.Task[None]
 
 
 class Host:
-    """Opens what the catalog has, and follows its changes."""
+    """`follow` brings a queue's logical queues here in line with its assignment; ``changed`` is told when they are.
+
+    ``deliver`` takes what the relays send to other queues, wherever those are.
+    """
 
     def __init__(
         self,
         *,
+        me: str,
         catalog: Catalog,
         backends: Mapping[str, Backend],
         clock: Clock,
@@ -41,67 +51,87 @@ class Host:
         limits: Limits,
         observer: Observer | None = None,
     ) -> None:
+        self.me = me
         self.catalog = catalog
         self.backends = dict(backends)  # may change while running
         self.burial = Burial(catalog, self.backends, clock)
         self.clock = clock
         self.observer = observer if observer is not None else Observer()
+        self.deliver: Deliver
+        self.changed: Callable[[str], None] = lambda _: None
         self._rng = rng
         self._limits = limits
-        self._logical_queues: dict[str, list[LogicalQueue]] = {}
-        self._openings: dict[str, asyncio.Task[None]] = {}
-        self._tasks: list[asyncio.Task[None]] = []
+        self._running: dict[str, dict[int, _Running]] = {}
+        self._bringing: dict[str, asyncio.Task[None]] = {}
+        self._closed = False
 
-    async def start(self) -> None:
-        """A backend that is down now delays this by a few seconds at most: what is there is opened as soon as it can be."""
-        await self.catalog.load()
-        for queue in self.catalog.all():
-            self._check_backends(queue)
-        burying = asyncio.create_task(self._begin_to_bury())
-        self._tasks.append(burying)
-        openings = [await self._begin_to_open(queue) for queue in self.catalog.all()]
-        await _wait_for(burying, *openings)
-        self._tasks.append(asyncio.create_task(self.burial.run()))
+    # What is assigned.
 
-    async def _begin_to_bury(self) -> None:
-        await self.burial.bury()
+    def follow(self, queue_name: str) -> None:
+        """Something about the queue has changed."""
+        queue = self.catalog.find(queue_name)
+        for running in self._running.get(queue_name, {}).values():
+            if queue is not None and running.logical_queue.queue != queue:
+                running.logical_queue.update(queue)
+        if not self._closed and not self._is_in_line(queue_name) and queue_name not in self._bringing:
+            task = asyncio.create_task(self._bring(queue_name), name=f"bring {queue_name}")
+            self._bringing[queue_name] = task
+            task.add_done_callback(lambda done: self._brought(queue_name, done))
 
-    def _check_backends(self, queue: Queue) -> None:
-        for place in queue.partitions:
-            if place.backend not in self.backends:
-                details = f"'{queue.name}' has a partition on '{place.backend}', which is not in the configuration"
-                raise RequestFailed("backend is missing", details)
+    def _wanted(self, queue_name: str) -> dict[int, LogicalQueuePlace]:
+        if self.catalog.find(queue_name) is None:
+            return {}
+        return {place.number: place for place in self.catalog.assignment(queue_name).owned_by(self.me)}
 
-    async def open(self, queue: Queue) -> None:
-        """Become the owner of a queue's partitions. One that cannot be opened now is tried again until it can."""
-        self._check_backends(queue)
-        await _wait_for(await self._begin_to_open(queue))
+    def _is_in_line(self, queue_name: str) -> bool:
+        here = {number: running.place for number, running in self._running.get(queue_name, {}).items()}
+        return here == self._wanted(queue_name)
 
-    async def _begin_to_open(self, queue: Queue) -> asyncio.Task[None]:
-        """Open a queue's partitions under epochs that no earlier owner had."""
-        partitions = tuple(msgspec.structs.replace(place, epoch=place.epoch + 1) for place in queue.partitions)
-        queue = msgspec.structs.replace(queue, partitions=partitions)
-        await self.catalog.replace(queue)
+    async def _bring(self, queue_name: str) -> None:
+        """Let go of what is not ours any more, then open what is: a partition is never open twice here."""
+        while not self._is_in_line(queue_name):
+            wanted = self._wanted(queue_name)
+            here = self._running.setdefault(queue_name, {})
+            leaving = [number for number, running in here.items() if wanted.get(number) != running.place]
+            await asyncio.gather(*(self._shut(queue_name, here.pop(number)) for number in leaving))
+            queue = self.catalog.find(queue_name)
+            if queue is None or wanted != self._wanted(queue_name):
+                continue
+            for number, place in wanted.items():
+                if number not in here:
+                    here[number] = self._begin_to_open(queue, place)
+            self.changed(queue_name)
+        if not self._running.get(queue_name):
+            self._running.pop(queue_name, None)
+        self.changed(queue_name)
+
+    def _brought(self, queue_name: str, task: asyncio.Task[None]) -> None:
+        del self._bringing[queue_name]
+        if not _tell_error(queue_name, task):
+            self.follow(queue_name)  # something may have changed in the last moment
+
+    def _begin_to_open(self, queue: Queue, place: LogicalQueuePlace) -> _Running:
+        numbers = set(place.partitions)
+        places = [
+            msgspec.structs.replace(each, epoch=place.epoch) for each in queue.partitions if each.number in numbers
+        ]
         states = [
-            PartitionState(place, self.backends[place.backend].partition(place.uid), self._limits)
-            for place in queue.partitions
+            PartitionState(each, self.backends[each.backend].partition(each.uid), self._limits) for each in places
         ]
         rng = random.Random(self._rng.getrandbits(64))  # noqa: S311 - jitter, not secrets
         logical_queue = LogicalQueue(
             queue, states, clock=self.clock, rng=rng, limits=self._limits, observer=self.observer
         )
-        self._logical_queues[queue.name] = [logical_queue]
-        opening = asyncio.create_task(self._open(logical_queue))
-        self._openings[queue.name] = opening
-        opening.add_done_callback(lambda task: self._opened(queue.name, task))
-        return opening
+        opening = asyncio.create_task(self._open(logical_queue, places), name=f"open {queue.name}")
+        opening.add_done_callback(lambda task: _tell_error(queue.name, task))
+        return _Running(place, logical_queue, opening)
 
-    async def _open(self, logical_queue: LogicalQueue) -> None:
-        for place in logical_queue.queue.partitions:
+    async def _open(self, logical_queue: LogicalQueue, places: list[PartitionPlace]) -> None:
+        for place in places:
             if self.backends[place.backend].driver == "memory":  # it has lost everything when it stopped
                 await self._create_again(place)
         await logical_queue.open()
-        logical_queue.spawn(Relay(logical_queue, self._deliver).run())
+        logical_queue.spawn(Relay(logical_queue, self.deliver).run())
 
     async def _create_again(self, place: PartitionPlace) -> None:
         try:
@@ -109,36 +139,48 @@ class Host:
         except StorageError as error:
             _log.warning("partition cannot be created now", partition_uid=place.uid, error=str(error))
 
-    def _opened(self, queue_name: str, task: asyncio.Task[None]) -> None:
-        if self._openings.get(queue_name) is task:
-            del self._openings[queue_name]
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("queue cannot be opened", queue=queue_name, exc_info=error)
+    async def _shut(self, queue_name: str, running: _Running) -> None:
+        self.changed(queue_name)
+        await _cancel(running.opening)
+        await running.logical_queue.close(lambda: Moved(queue_name))
+
+    async def settle(self, queue_name: str) -> None:
+        """Wait until what is here of a queue is as it is assigned, and open as far as it can be opened."""
+        while (task := self._bringing.get(queue_name)) is not None:
+            await asyncio.wait({task})
+        openings = {running.opening for running in self._running.get(queue_name, {}).values()}
+        if openings:
+            await asyncio.wait(openings)
+
+    # What runs here.
 
     def logical_queues(self, queue_name: str) -> list[LogicalQueue]:
         """Those of one queue that run here."""
-        found = self._logical_queues.get(queue_name)
-        if found is None:
-            raise NoSuchQueue(queue_name)
-        return found
+        return [running.logical_queue for running in self._running.get(queue_name, {}).values()]
+
+    def all_logical_queues(self) -> Iterator[LogicalQueue]:
+        for queue_name in list(self._running):
+            yield from self.logical_queues(queue_name)
 
     def owner(self, queue_name: str, partition: int) -> LogicalQueue:
-        """The logical queue that owns a partition; any of the queue's if none does, which then says so."""
-        logical_queues = self.logical_queues(queue_name)
-        for logical_queue in logical_queues:
+        """The logical queue here that owns a partition."""
+        for logical_queue in self.logical_queues(queue_name):
             if partition in logical_queue.members:
                 return logical_queue
-        return logical_queues[0]
+        raise Moved(queue_name)
+
+    def is_open(self, queue_name: str, epoch: int) -> bool:
+        """Whether what is assigned to this instance up to that epoch is open, as far as it can be."""
+        in_line = self.catalog.assignment(queue_name).epoch >= epoch and self._is_in_line(queue_name)
+        return in_line and all(running.opening.done() for running in self._running.get(queue_name, {}).values())
+
+    def owns_nothing(self) -> bool:
+        return not self._running and not self._bringing
 
     def failing(self) -> Counter[str]:
         """How many partitions cannot be used, by backend."""
-        stats = [each.stats() for logical_queues in self._logical_queues.values() for each in logical_queues]
-        partitions = [partition for each in stats for partition in each.partitions]
+        partitions = [partition for each in self.all_logical_queues() for partition in each.stats().partitions]
         return Counter(partition.backend for partition in partitions if partition.state != Status.AVAILABLE)
-
-    def update(self, queue: Queue) -> None:
-        for logical_queue in self.logical_queues(queue.name):
-            logical_queue.update(queue)
 
     def set_backends(self, backends: Mapping[str, Backend], affinities: Mapping[str, float]) -> None:
         """Let these be all backends. Those that go must have no partitions."""
@@ -150,43 +192,31 @@ class Host:
     def update_limits(self, limits: Limits) -> None:
         """They hold at once, for what is open and for what comes."""
         self._limits = limits
-        for logical_queues in self._logical_queues.values():
-            for logical_queue in logical_queues:
-                logical_queue.update(logical_queue.queue, limits)
-                for member in logical_queue.members.values():
-                    member.state.limits = limits
+        for logical_queue in self.all_logical_queues():
+            logical_queue.update(logical_queue.queue, limits)
+            for member in logical_queue.members.values():
+                member.state.limits = limits
 
     def stop_waiting(self) -> None:
-        for logical_queues in self._logical_queues.values():
-            for logical_queue in logical_queues:
-                logical_queue.stop_waiting()
-
-    async def shut(self, queue_name: str) -> None:
-        """Close a queue's logical queues here."""
-        if (opening := self._openings.get(queue_name)) is not None:
-            await _cancel(opening)
-        await asyncio.gather(*(each.close() for each in self._logical_queues.pop(queue_name, [])))
+        for logical_queue in self.all_logical_queues():
+            logical_queue.stop_waiting()
 
     async def close(self) -> None:
         """Close everything. Waiting reserves are answered, what runs is finished."""
-        await _cancel(*self._tasks)
-        self._tasks.clear()
-        await asyncio.gather(*(self.shut(queue_name) for queue_name in list(self._logical_queues)))
-
-    async def _deliver(self, target: str, source_uid: int, entries: Entries) -> None:
-        """The same source always meets the same partition, which knows what it took from there before."""
-        queue = self.catalog.find(target)
-        if queue is None or target not in self._logical_queues:
-            raise RetryRequest("queue is not open here", f"'{target}' is deleted, or not yet open")
-        partition = queue.partitions[source_uid % len(queue.partitions)].number
-        await self.owner(target, partition).deliver(partition, source_uid, entries)
+        self._closed = True
+        await _cancel(*self._bringing.values())
+        running = [each for here in self._running.values() for each in here.values()]
+        await _cancel(*(each.opening for each in running))
+        await asyncio.gather(*(each.logical_queue.close() for each in running))
+        self._running.clear()
 
 
-async def _wait_for(*tasks: asyncio.Task[None]) -> None:
-    """Wait until they are done, and raise what one of them raised; but not for ever: the rest goes on by itself."""
-    done, _ = await asyncio.wait(tasks, timeout=_PATIENCE_S)
-    for task in done:
-        task.result()
+def _tell_error(queue_name: str, task: asyncio.Task[None]) -> bool:
+    """Log what went wrong with a task, if anything did."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("queue cannot be opened", queue=queue_name, exc_info=error)
+        return True
+    return task.cancelled()
 
 
 async def _cancel(*tasks: asyncio.Task[None]) -> None:

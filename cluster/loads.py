@@ -5,26 +5,34 @@ loads/<id>      Load reports by queue, of one instance, for as long as it keeps 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import msgspec
+import structlog
 
+from cluster.coordinator import CoordinationError, Coordinator
+from cluster.host import Host
+from cluster.membership import Membership
 from cluster.mirror import Mirror
+from cluster.reserving import Reserving
+from querator.clock import Clock, sleep_ms
 
 PREFIX = "loads/"
 _CONSUMERS_EACH = 4  # that one logical queue serves before there is another
 _ITEMS_EACH = 5_000  # a second
 _SHRINK_AFTER_MS = 30_000
+_REPORT_EVERY_MS = 2_000
+_COARSE = 500  # items a second; reports are written only when they change
+
+_log = structlog.get_logger(__name__)
 
 
 class QueueLoad(msgspec.Struct, frozen=True, array_like=True):
     """What came to one instance for one queue."""
 
-    consumers: int  # that wait, or have reserved lately
-    items_per_second: int  # produced and completed
+    consumers: int  # that wait
+    items_per_second: int  # produced, reserved and completed; coarse
 
-
-Report = Mapping[str, QueueLoad]
 
 encode_report = msgspec.json.Encoder().encode
 decode_report = msgspec.json.Decoder(dict[str, QueueLoad]).decode
@@ -60,3 +68,48 @@ class Demand:
     def forget(self, queue_name: str) -> None:
         self._present.pop(queue_name, None)
         self._less_since_ms.pop(queue_name, None)
+
+
+class Reporter:
+    """`run` as long as the instance lives."""
+
+    def __init__(
+        self, host: Host, reserving: Reserving, membership: Membership, coordinator: Coordinator, clock: Clock
+    ) -> None:
+        self._host = host
+        self._reserving = reserving
+        self._membership = membership
+        self._coordinator = coordinator
+        self._clock = clock
+        self._counted: dict[str, int] = {}
+        self._reported: dict[str, QueueLoad] = {}
+
+    async def run(self) -> None:
+        while True:
+            await sleep_ms(self._clock, _REPORT_EVERY_MS)
+            report = self.measure()
+            if report == self._reported or not self._membership.registered.is_set():
+                continue
+            key = PREFIX + self._host.me
+            try:
+                await self._coordinator.transact(
+                    expected={}, puts={key: encode_report(report)}, lease=self._membership.lease
+                )
+            except CoordinationError as error:
+                _log.info("load was not reported", error=str(error))
+            else:
+                self._reported = report
+
+    def measure(self) -> dict[str, QueueLoad]:
+        """The load since this was last asked."""
+        report: dict[str, QueueLoad] = {}
+        for queue in self._host.catalog.all():
+            counts = self._host.observer.queues.get(queue.name)
+            total = counts.produced + counts.reserved + counts.completed if counts is not None else 0
+            rate = (total - self._counted.get(queue.name, total)) * 1000 // _REPORT_EVERY_MS
+            self._counted[queue.name] = total
+            here = sum(each.stats().reserve_waiting for each in self._host.logical_queues(queue.name))
+            consumers = max(here, self._reserving.waiting(queue.name))
+            if consumers or rate >= _COARSE:
+                report[queue.name] = QueueLoad(consumers, rate // _COARSE * _COARSE)
+        return report

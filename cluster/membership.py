@@ -30,7 +30,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     peer_address: str = ""  # for other instances; empty if it talks to none
     version: str
     started_at_ms: int
-    backends: tuple[str, ...]  # those that it can reach
+    backends: dict[str, float]  # those that it can reach, and their affinity
     fleeting: tuple[str, ...] = ()  # those among them whose partitions would be lost if another instance had them
     draining: bool = False  # it is about to stop, and wants to own nothing
 

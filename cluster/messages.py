@@ -75,11 +75,8 @@ def failed(number: int, error: BaseException) -> Failed:
 
 
 def _kinds() -> dict[str, type[QueratorError]]:
-    found = {QueratorError.__name__: QueratorError}
-    for name, value in vars(errors).items():
-        if isinstance(value, type) and issubclass(value, QueratorError):
-            found[name] = value
-    return found
+    classes = [value for value in vars(errors).values() if isinstance(value, type)]
+    return {each.__name__: each for each in classes if issubclass(each, QueratorError)}
 
 
 _KINDS = _kinds()
@@ -95,7 +92,6 @@ class Shape:
 
 Items: TypeAlias = list[Item]
 
-# Every call begins with the name of the queue.
 SHAPES: dict[str, Shape] = {
     "produce": Shape((str, Items, list[Scheduled], int, int), Produced),
     "reserve": Shape((str, int, str, int, int), Reservation | None),
@@ -105,6 +101,7 @@ SHAPES: dict[str, Shape] = {
     "deliver": Shape((str, int, int, list[tuple[int, Item]]), None),
     "stats": Shape((str,), list[LogicalQueueStats]),
     "is_open": Shape((str, int), bool),
+    "create_partition": Shape((str, int), None),  # backend, uid
     "freeze": Shape((str,), list[LogicalQueueStats]),
     "thaw": Shape((str,), None),
     "clear": Shape((str, bool, bool, bool), None),

@@ -44,6 +44,10 @@ class Mirror(Generic[T]):
         """In the order of names."""
         return sorted(self._values.items(), key=lambda item: item[0])
 
+    def values(self) -> list[T]:
+        """In the order of names."""
+        return [value for _, value in self.items()]
+
     def revision(self, name: str) -> int:
         """To be expected by a transaction that replaces what is here; 0 if nothing is."""
         return self._revisions.get(name, 0) if name in self._values else 0

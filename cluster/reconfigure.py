@@ -35,7 +35,7 @@ class Outcome(NamedTuple):
 async def reconfigure(router: Router, old: Config, reading: Reading, open_backend: OpenBackend) -> Outcome:
     """Let what is read hold, except for the doors and the log. Raises, and changes nothing, if not all of it can."""
     new = reading.checked()
-    async with router.changing() as host:
+    async with router.management.changing() as host:
         problems = [*_fixed(old, new), *_changed_backends(old, new)]
         problems += [*_removed_backends(new, host), *_dead_queues(new, host)]
         if problems:
@@ -114,18 +114,18 @@ async def _apply(router: Router, host: Host, old: Config, new: Config, added: di
     affinities = {backend.name: backend.affinity for backend in new.storage}
     all_ = {**before, **added}
     host.set_backends({name: all_[name] for name in affinities}, affinities)
-    router.update_limits(new.limits)
+    router.management.update_limits(new.limits)
     created: list[str] = []
     try:
         for queue in missing_queues(new, host):
-            await router.create(queue.settings())
+            await router.management.create(queue.settings())
             created.append(queue.queue_name)
     except BaseException:
         for queue_name in reversed(created):
-            await router.remove(queue_name)
+            await router.management.remove(queue_name)
         await host.burial.bury()
         host.set_backends(before, weights)
-        router.update_limits(old.limits)
+        router.management.update_limits(old.limits)
         for backend in added.values():
             await _close(backend)
         raise

@@ -1,34 +1,39 @@
-"""The way from a queue's name to what answers for it. The API talks to this and to nothing below."""
+"""The way from a queue's name to what answers for it, here or on another instance. The API talks to this."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar, cast
 
-import msgspec
 import structlog
 
+from cluster.answers import Answers
 from cluster.host import Host
-from cluster.placement import spread
-from cluster.settings import check_settings
-from querator import cold_path
+from cluster.management import Management
+from cluster.membership import Membership
+from cluster.peers import Peers
+from cluster.reserving import Reserving
+from cluster.routes import Route
 from querator.clock import Clock
-from querator.errors import Conflict, InvalidRequest, RetryRequest
+from querator.errors import NoSuchQueue, QueratorError, RetryRequest, Stopping
 from querator.inspection import ItemView
 from querator.items import Item
 from querator.limits import Limits
-from querator.member import Status
 from querator.observer import Observer
-from querator.queues import PartitionPlace, Queue, QueueSettings, QueueStats
+from querator.queues import LogicalQueueStats, Queue, QueueStats
+from querator.relay import Entries
 from querator.requests import Produced, Reservation, RetryItem, Scheduled
 from querator.waist import Backend, Health, StorageError
 
 _log = structlog.get_logger(__name__)
 
 _HEALTH_PATIENCE_S = 5.0
+_RARE_TIMEOUT_MS = 30_000  # of calls that are no caller's hot path
+_TOTALS_TIMEOUT_MS = 2_000  # that one instance has to tell what it holds
+
+T = TypeVar("T")
 
 
 class BackendReport(NamedTuple):
@@ -41,10 +46,16 @@ class BackendReport(NamedTuple):
 class Router:
     """The hot calls return a future, and raise at once what can be known at once."""
 
-    def __init__(self, host: Host, limits: Limits) -> None:
+    def __init__(self, host: Host, peers: Peers, membership: Membership, limits: Limits) -> None:
         self._host = host
-        self._limits = limits
-        self._changing = asyncio.Lock()  # queues are made, changed and deleted one at a time
+        self._peers = peers
+        self._routes: dict[str, Route] = {}
+        self.reserving = Reserving(self.route, peers, host.clock)
+        self.management = Management(host, self, membership, peers, limits)
+        self._answers = Answers(host, self.reserving)
+        peers.answer_with(self._answers)
+        host.deliver = self._deliver
+        host.changed = self.changed
 
     @property
     def clock(self) -> Clock:
@@ -54,127 +65,109 @@ class Router:
     def observer(self) -> Observer:
         return self._host.observer
 
+    # Routes.
+
+    def changed(self, queue_name: str) -> None:
+        """The owners of a queue are not what they were."""
+        self._routes.pop(queue_name, None)
+        offer = self._offer(queue_name)
+        for logical_queue in self._host.logical_queues(queue_name):
+            logical_queue.on_surplus = offer
+
+    def _offer(self, queue_name: str) -> Callable[[], None]:
+        return lambda: self.reserving.offer(queue_name)
+
+    def route(self, queue_name: str) -> Route:
+        route = self._routes.get(queue_name)
+        if route is None:
+            route = self._routes[queue_name] = self._find_route(queue_name)
+        return route
+
+    def _find_route(self, queue_name: str) -> Route:
+        queue = self._host.catalog.find(queue_name)
+        if queue is None:
+            raise NoSuchQueue(queue_name)
+        assignment = self._host.catalog.assignment(queue_name)
+        here = self._host.logical_queues(queue_name)
+        away = [place for place in assignment.logical_queues if place.instance != self._host.me]
+        return Route(queue_name, [place.number for place in queue.partitions], here, away)
+
     # Hot calls: no coroutine, no task; cancel the future when the caller has gone.
 
     def produce(
         self, queue_name: str, items: list[Item], scheduled: list[Scheduled], size: int, timeout_ms: int
     ) -> asyncio.Future[Produced]:
-        return self._host.logical_queues(queue_name)[0].produce(items, scheduled, size, timeout_ms)
+        owner = self.route(queue_name).any()
+        if isinstance(owner, str):
+            return self._peers.ask(owner, "produce", (queue_name, items, scheduled, size, timeout_ms), timeout_ms)
+        return owner.produce(items, scheduled, size, timeout_ms)
 
     def reserve(
         self, queue_name: str, batch_size: int, client_id: str, timeout_ms: int, lease_timeout_ms: int = 0
     ) -> asyncio.Future[Reservation]:
-        logical_queue = self._host.logical_queues(queue_name)[0]
-        return logical_queue.reserve(batch_size, client_id, timeout_ms, lease_timeout_ms)
+        alone = self.route(queue_name).alone
+        if alone is not None:
+            return alone.reserve(batch_size, client_id, timeout_ms, lease_timeout_ms)
+        return self.reserving.reserve(queue_name, batch_size, client_id, timeout_ms, lease_timeout_ms)
 
     def complete(self, queue_name: str, partition: int, ids: list[str], timeout_ms: int) -> asyncio.Future[None]:
-        return self._host.owner(queue_name, partition).complete(partition, ids, timeout_ms)
+        owner = self.route(queue_name).owner(partition)
+        if isinstance(owner, str):
+            return self._peers.ask(owner, "complete", (queue_name, partition, ids, timeout_ms), timeout_ms)
+        return owner.complete(partition, ids, timeout_ms)
 
     def retry(self, queue_name: str, partition: int, items: list[RetryItem], timeout_ms: int) -> asyncio.Future[None]:
-        return self._host.owner(queue_name, partition).retry(partition, items, timeout_ms)
+        owner = self.route(queue_name).owner(partition)
+        if isinstance(owner, str):
+            return self._peers.ask(owner, "retry", (queue_name, partition, items, timeout_ms), timeout_ms)
+        return owner.retry(partition, items, timeout_ms)
 
     def renew(
         self, queue_name: str, partition: int, ids: list[str], timeout_ms: int, lease_timeout_ms: int = 0
     ) -> asyncio.Future[int]:
-        return self._host.owner(queue_name, partition).renew(partition, ids, timeout_ms, lease_timeout_ms)
+        owner = self.route(queue_name).owner(partition)
+        if isinstance(owner, str):
+            arguments = (queue_name, partition, ids, timeout_ms, lease_timeout_ms)
+            return self._peers.ask(owner, "renew", arguments, timeout_ms)
+        return owner.renew(partition, ids, timeout_ms, lease_timeout_ms)
+
+    async def _deliver(self, target: str, source_uid: int, entries: Entries) -> None:
+        """The same source always meets the same partition, which knows what it took from there before."""
+        queue = self._host.catalog.find(target)
+        if queue is None:
+            raise RetryRequest("queue is not open", f"'{target}' is deleted")
+        partition = queue.partitions[source_uid % len(queue.partitions)].number
+        await self._at_owner(target, partition, "deliver", (source_uid, entries))
 
     def stop_waiting(self) -> None:
         """The instance stops: reserves that wait are answered, and no new requests are taken."""
+        self.reserving.stop(Stopping)
         self._host.stop_waiting()
 
-    # Management. Names and bounds are checked here, for every door alike.
+    # What concerns one partition or all of a queue.
 
-    async def create_queue(self, settings: QueueSettings) -> Queue:
-        async with self._changing:
-            return await self.create(settings)
+    async def _at_owner(self, queue_name: str, partition: int, call: str, arguments: tuple[Any, ...]) -> Any:
+        owner = self.route(queue_name).owner(partition)
+        return await self._at(owner if isinstance(owner, str) else "", call, (queue_name, partition, *arguments))
 
-    async def create(self, settings: QueueSettings) -> Queue:
-        """Within `changing`."""
-        catalog = self._host.catalog
-        check_settings(settings, catalog, self._limits)
-        if catalog.find(settings.queue_name) is not None:
-            raise Conflict("queue already exists", f"a queue is named '{settings.queue_name}'")
-        affinities = {name: backend.affinity for name, backend in self._host.backends.items()}
-        async with self._host.burial.making(spread(settings.requested_partitions, affinities)) as places:
-            await self._create_partitions(places)
-            now_ms = self.clock.now_ms()
-            queue = Queue(settings=settings, partitions=places, created_at_ms=now_ms, updated_at_ms=now_ms)
-            await catalog.create(queue)
-        await self._host.open(queue)
-        _log.info("queue created", queue=queue.name, partitions=len(places))
-        return catalog.get(queue.name)
+    def _at(
+        self, instance: str, call: str, arguments: tuple[Any, ...], timeout_ms: int = _RARE_TIMEOUT_MS
+    ) -> Awaitable[Any]:
+        """Ask an instance, which may be this one (empty)."""
+        if instance:
+            return self._peers.ask(instance, call, arguments, timeout_ms)
+        return self._answers.ask(self._host.me, call, arguments)
 
-    async def _create_partitions(self, places: Sequence[PartitionPlace]) -> None:
-        for place in places:
-            try:
-                await self._host.backends[place.backend].create(place.uid)
-            except StorageError as error:
-                raise RetryRequest(
-                    "backend is failing", f"'{place.backend}' takes no partitions now: {error}"
-                ) from error
+    async def at_all(self, queue_name: str, call: str, *arguments: Any) -> list[Any]:
+        """Ask all instances that own something of a queue. Raises what the first that cannot answer says."""
+        route = self.route(queue_name)
+        instances = [*([""] if route.here else []), *route.instances]
+        if not instances:
+            raise route.unowned()
+        return await asyncio.gather(*(self._at(each, call, (queue_name, *arguments)) for each in instances))
 
-    async def update_queue(self, queue_name: str, changes: Mapping[str, Any]) -> Queue:
-        """``changes`` maps fields of `QueueSettings` to new values; what is not named stays as it is."""
-        async with self._changing:
-            queue = self.queue(queue_name)
-            settings = msgspec.structs.replace(queue.settings, **changes)
-            if settings.requested_partitions != queue.settings.requested_partitions:
-                raise InvalidRequest(
-                    "requested_partitions is invalid",
-                    f"'{queue_name}' has {queue.settings.requested_partitions}; the number cannot be changed by an update",
-                )
-            check_settings(settings, self._host.catalog, self._limits)
-            return await self._replace(queue, settings=settings)
-
-    async def pause_queue(self, queue_name: str, produce: bool | None, reserve: bool | None) -> Queue:
-        """Pause (True), resume (False) or leave (None) each of the two ways."""
-        async with self._changing:
-            queue = self.queue(queue_name)
-            return await self._replace(
-                queue,
-                produce_paused=queue.produce_paused if produce is None else produce,
-                reserve_paused=queue.reserve_paused if reserve is None else reserve,
-            )
-
-    async def _replace(self, queue: Queue, **changes: Any) -> Queue:
-        changed = msgspec.structs.replace(queue, updated_at_ms=self.clock.now_ms(), **changes)
-        await self._host.catalog.replace(changed)
-        self._host.update(changed)
-        _log.info("queue changed", queue=queue.name)
-        return changed
-
-    async def delete_queue(self, queue_name: str, force: bool) -> None:
-        async with self._changing:
-            self.queue(queue_name)
-            for other in self._host.catalog.all():
-                if other.settings.dead_queue == queue_name:
-                    raise Conflict("queue is in use", f"it is the dead queue of '{other.name}'")
-            if not force:
-                await self._check_empty(queue_name)
-            await self.remove(queue_name)
-
-    async def remove(self, queue_name: str) -> None:
-        """Within `changing`: delete a queue with all it holds."""
-        await self._host.catalog.delete(self.queue(queue_name))
-        await self._host.shut(queue_name)
-        await self._host.burial.bury()
-        _log.info("queue deleted", queue=queue_name)
-
-    async def _check_empty(self, queue_name: str) -> None:
-        """From here on the queue takes nothing, unless it turns out that it is not empty."""
-        logical_queues = self._host.logical_queues(queue_name)
-        await asyncio.gather(*(logical_queue.freeze() for logical_queue in logical_queues))
-        partitions = [each for logical_queue in logical_queues for each in logical_queue.stats().partitions]
-        unknown = [each.partition for each in partitions if each.state != Status.AVAILABLE]
-        count = sum(each.total + each.scheduled + each.outbox for each in partitions)
-        if not unknown and not count:
-            return
-        for logical_queue in logical_queues:
-            logical_queue.thaw()
-        if unknown:
-            details = f"what partition {unknown[0]} of '{queue_name}' holds is not known now; use force to delete it"
-            raise Conflict("queue may not be empty", details)
-        raise Conflict("queue is not empty", f"'{queue_name}' holds {count} items; use force to delete them")
+    def queue(self, queue_name: str) -> Queue:
+        return self._host.catalog.get(queue_name)
 
     async def list_queues(self, pivot: str, limit: int, namespace: str) -> list[Queue]:
         """In the order of names, from the pivot on."""
@@ -185,34 +178,47 @@ class Router:
         )
         return [queue for queue, _ in zip(found, range(limit), strict=False)]
 
-    def queue(self, queue_name: str) -> Queue:
-        return self._host.catalog.get(queue_name)
+    def local_stats(self, queue_name: str) -> QueueStats:
+        """What this instance holds of a queue."""
+        here = [each.stats() for each in self._host.logical_queues(queue_name)]
+        return QueueStats(queue_name=queue_name, logical_queues=here)
 
     async def queue_stats(self, queue_name: str) -> QueueStats:
-        logical_queues = self._host.logical_queues(queue_name)
-        return QueueStats(queue_name=queue_name, logical_queues=[each.stats() for each in logical_queues])
+        """What all instances hold of a queue; those that do not answer in time are named as missing."""
+        route = self.route(queue_name)
+        answers = await asyncio.gather(*(self._stats_at(instance, queue_name) for instance in route.instances))
+        missing = [name for name, answer in zip(route.instances, answers, strict=True) if answer is None]
+        stats = [each.stats() for each in route.here]
+        for answer in answers:
+            stats.extend(answer or [])
+        stats.sort(key=lambda each: each.partitions[0].partition if each.partitions else -1)
+        return QueueStats(queue_name=queue_name, logical_queues=stats, missing=missing)
+
+    async def _stats_at(self, instance: str, queue_name: str) -> list[LogicalQueueStats] | None:
+        try:
+            stats = await self._at(instance, "stats", (queue_name,), _TOTALS_TIMEOUT_MS)
+        except QueratorError as error:
+            _log.info("totals are not complete", queue=queue_name, instance=instance, error=error.message)
+            return None
+        return cast("list[LogicalQueueStats]", stats)
 
     async def clear_queue(self, queue_name: str, items: bool, scheduled: bool, destructive: bool) -> None:
-        for logical_queue in self._host.logical_queues(queue_name):
-            await cold_path.clear(logical_queue, items=items, scheduled=scheduled, destructive=destructive)
+        await self.at_all(queue_name, "clear", items, scheduled, destructive)
 
     async def reload_queue(self, queue_name: str) -> None:
-        for logical_queue in self._host.logical_queues(queue_name):
-            await cold_path.reload(logical_queue)
-
-    # Inspection.
+        await self.at_all(queue_name, "reload")
 
     async def list_items(self, queue_name: str, partition: int, pivot: str, limit: int) -> list[ItemView]:
-        return await cold_path.list_items(self._host.owner(queue_name, partition), partition, pivot, limit)
+        return cast("list[ItemView]", await self._at_owner(queue_name, partition, "list_items", (pivot, limit)))
 
     async def list_scheduled(self, queue_name: str, partition: int, pivot: str, limit: int) -> list[ItemView]:
-        return await cold_path.list_scheduled(self._host.owner(queue_name, partition), partition, pivot, limit)
+        return cast("list[ItemView]", await self._at_owner(queue_name, partition, "list_scheduled", (pivot, limit)))
 
     async def import_items(self, queue_name: str, partition: int, items: list[Item]) -> list[ItemView]:
-        return await cold_path.import_items(self._host.owner(queue_name, partition), partition, items)
+        return cast("list[ItemView]", await self._at_owner(queue_name, partition, "import_items", (items,)))
 
     async def delete_items(self, queue_name: str, partition: int, ids: Sequence[str]) -> None:
-        await cold_path.delete_items(self._host.owner(queue_name, partition), partition, ids)
+        await self._at_owner(queue_name, partition, "delete_items", (list(ids),))
 
     # Backends.
 
@@ -236,16 +242,6 @@ class Router:
             if name in report and report[name].ok:
                 report[name] = Health(ok=False, details=f"{failing} partitions cannot be used")
         return report
-
-    @asynccontextmanager
-    async def changing(self) -> AsyncIterator[Host]:
-        """Nobody else makes, changes or deletes queues within."""
-        async with self._changing:
-            yield self._host
-
-    def update_limits(self, limits: Limits) -> None:
-        self._limits = limits
-        self._host.update_limits(limits)
 
 
 async def _health(backend: Backend) -> Health:

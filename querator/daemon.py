@@ -6,7 +6,9 @@ import asyncio
 import fcntl
 import os
 import random
+import secrets
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
@@ -17,12 +19,11 @@ import structlog
 import uvloop
 
 from api.server import Server
-from cluster.catalog import Catalog
 from cluster.coordinator import CoordinationError
-from cluster.host import Host
+from cluster.membership import Member
 from cluster.one_host import OneHostCoordinator
+from cluster.participant import Participant
 from cluster.reconfigure import missing_queues, reconfigure
-from cluster.router import Router
 from cluster.settings import find_mistakes
 from querator.clock import SystemClock, sleep_ms
 from querator.config import INVALID, BackendConfig, Config, LogConfig, Problem
@@ -53,8 +54,7 @@ class Instance:
         self._stopping = False
         self._backends: dict[str, Backend] = {}
         self._clock = SystemClock()
-        self._host: Host
-        self._router: Router
+        self._participant: Participant
         self._server: Server
 
     async def start(self) -> list[tuple[str, int]]:
@@ -76,22 +76,22 @@ class Instance:
         self._started.push_async_callback(telemetry.close)
         coordinator = await OneHostCoordinator.open(data_dir / "cluster.db")
         self._started.push_async_callback(coordinator.close)
-        self._host = host = Host(
-            catalog=Catalog(coordinator),
+        self._participant = participant = Participant(
+            coordinator=coordinator,
+            me=self._introduce(),
             backends=self._backends,
             clock=self._clock,
             rng=random.Random(os.urandom(16)),  # noqa: S311 - jitter, not secrets
             limits=config.limits,
             observer=Observer(telemetry.tracing),
         )
-        self._started.push_async_callback(host.close)
-        await host.start()
-        self._router = Router(host, config.limits)
+        self._started.push_async_callback(participant.close)
+        await participant.start()
         if not await self._declare_queues():
             declaring = asyncio.create_task(self._keep_declaring())
             self._started.push_async_callback(_cancel, declaring)
         self._server = server = Server(
-            router=self._router,
+            router=participant.router,
             limits=config.limits,
             reload_config=self.reload,
             fast_door=config.fast_door,
@@ -99,7 +99,21 @@ class Instance:
             tracing=telemetry.tracing,
         )
         self._started.push_async_callback(server.stop)
-        return await server.start(config.addresses(), config.grpc_address())
+        addresses = await server.start(config.addresses(), config.grpc_address())
+        await participant.update(tuple(f"{host}:{port}" for host, port in addresses))
+        return addresses
+
+    def _introduce(self) -> Member:
+        """What the other instances are told of this one."""
+        return Member(
+            id=secrets.token_hex(8),
+            host=socket.gethostname(),
+            addresses=(),
+            version=VERSION,
+            started_at_ms=self._clock.now_ms(),
+            backends={name: backend.affinity for name, backend in self._backends.items()},
+            fleeting=tuple(name for name, backend in self._backends.items() if backend.driver == "memory"),
+        )
 
     @property
     def grpc_address(self) -> tuple[str, int] | None:
@@ -121,9 +135,9 @@ class Instance:
 
     async def _declare_queues(self) -> bool:
         """Make the queues that are declared and not there; False if a backend is down, and some have to wait."""
-        for queue in missing_queues(self._config, self._host):
+        for queue in missing_queues(self._config, self._participant.host):
             try:
-                await self._router.create_queue(queue.settings())
+                await self._participant.router.management.create_queue(queue.settings())
             except RetryRequest as error:
                 _log.warning("declared queue has to wait", queue=queue.queue_name, reason=error.message)
                 return False
@@ -149,15 +163,16 @@ class Instance:
             raise Stopping
         async with self._changing:
             reading = self._read_again()
-            outcome = await reconfigure(self._router, self._config, reading, self._open_backend)
+            outcome = await reconfigure(self._participant.router, self._config, reading, self._open_backend)
             self._follow(reading.config)
+            await self._participant.update()
             await outcome.close_removed()
         _log.info("configuration reloaded", changes=outcome.changes)
         return outcome.changes
 
     def _follow(self, config: Config) -> None:
         """What is left to do, and cannot fail."""
-        self._backends = dict(self._host.backends)
+        self._backends = dict(self._participant.host.backends)
         self._server.update_limits(config.limits)
         if config.log != self._config.log:
             set_up_logging(config.log)

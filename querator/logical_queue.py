@@ -472,11 +472,16 @@ class LogicalQueue:
         self._waiting.drop_answered()
 
     def _reason(self, request: Request) -> str:
-        if not any(member.works for member in self.members.values()):
+        if not self.works:
             return f"no partition of '{self.queue.name}' can be used now"
         return "no items were ready" if isinstance(request, Reserve) else "it could not be stored in time"
 
     # Sight.
+
+    @property
+    def works(self) -> bool:
+        """Whether at least one partition can be used."""
+        return any(member.works for member in self.members.values())
 
     def ready(self) -> int:
         """How many items could be reserved now."""

@@ -26,6 +26,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int = 0  # 0: no limit
     requested_partitions: int = 1
     retry_policy: RetryPolicy = RetryPolicy()
+    logical_queues: int = 0  # 0: as many as the load asks for
 
 
 class PartitionPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,3 +83,4 @@ class LogicalQueueStats(msgspec.Struct, frozen=True, kw_only=True):
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     queue_name: str
     logical_queues: list[LogicalQueueStats]
+    missing: list[str] = []  # instances that did not tell what they hold

@@ -17,16 +17,17 @@ from google.protobuf.message import Message
 
 from api.codec import MESSAGES
 from api.server import Server
-from cluster.catalog import Catalog
-from cluster.host import Host
 from cluster.one_host import OneHostCoordinator
+from cluster.participant import Participant
 from cluster.router import Router
 from querator import wire
 from querator.clock import SystemClock
 from querator.limits import Limits
 from querator.observer import Observer
 from querator.telemetry import Tracing
+from querator.waist import Backend
 from storage.drivers import open_backend
+from tests.cluster.members import member_with
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Any]:
@@ -103,16 +104,18 @@ async def running_api(
     limits = limits if limits is not None else Limits()
     backend = await open_backend(name="memory-0", driver="memory", affinity=1.0, options={}, data_dir=folder)
     coordinator = await OneHostCoordinator.open(folder / "cluster.db")
-    host = Host(
-        catalog=Catalog(coordinator),
-        backends={"memory-0": backend},
+    backends: dict[str, Backend] = {"memory-0": backend}
+    participant = Participant(
+        coordinator=coordinator,
+        me=member_with(backends),
+        backends=backends,
         clock=SystemClock(),
         rng=random.Random(7),
         limits=limits,
         observer=Observer(tracing),
     )
-    await host.start()
-    router = Router(host, limits)
+    await participant.start()
+    router = participant.router
     server = Server(router=router, limits=limits, fast_door=fast_door, tracing=tracing)
     try:
         [(_, port)] = await server.start([("127.0.0.1", 0)], ("127.0.0.1", 0) if grpc else None)
@@ -122,7 +125,7 @@ async def running_api(
             yield Api(server, port, session, router)
     finally:
         await server.stop()
-        await host.close()
+        await participant.close()
         await coordinator.close()
         await backend.close()
 

@@ -262,14 +262,14 @@ async def test_what_changes_queues_goes_on_without_its_caller(
     api: Api, rpc: Grpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A create whose caller goes away in the middle is carried to its end."""
-    begun, gate, create = asyncio.Event(), asyncio.Event(), api.router.create_queue
+    begun, gate, create = asyncio.Event(), asyncio.Event(), api.router.management.create_queue
 
     async def slow(settings: Any) -> Any:
         begun.set()
         await gate.wait()
         return await create(settings)
 
-    monkeypatch.setattr(api.router, "create_queue", slow)
+    monkeypatch.setattr(api.router.management, "create_queue", slow)
     call = rpc.begin("queues.create", queueName="new")
     await begun.wait()
     call.cancel()

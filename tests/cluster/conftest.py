@@ -11,11 +11,13 @@ import pytest
 from cluster.catalog import Catalog
 from cluster.host import Host
 from cluster.one_host import OneHostCoordinator
+from cluster.participant import Participant
 from cluster.router import Router
 from querator.clock import SystemClock
 from querator.limits import Limits
 from querator.waist import Backend
 from storage import FaultyBackend, MemoryBackend, SqliteBackend
+from tests.cluster.members import member_with
 
 
 class Station:
@@ -25,21 +27,32 @@ class Station:
         self._folder = folder
         self.backends = {name: FaultyBackend(backend) for name, backend in inner.items()}
         self.coordinator: OneHostCoordinator
+        self.participant: Participant
         self.catalog: Catalog
         self.host: Host
         self.router: Router
 
     async def start(self) -> None:
         self.coordinator = await OneHostCoordinator.open(self._folder / "coordination.db")
-        self.catalog = Catalog(self.coordinator)
-        self.host = Host(
-            catalog=self.catalog, backends=self.backends, clock=SystemClock(), rng=random.Random(1), limits=Limits()
+        self.participant = Participant(
+            coordinator=self.coordinator,
+            me=member_with(self.backends),
+            backends=self.backends,
+            clock=SystemClock(),
+            rng=random.Random(1),
+            limits=Limits(),
         )
-        await self.host.start()
-        self.router = Router(self.host, Limits())
+        self.catalog = self.participant.catalog
+        self.host = self.participant.host
+        self.router = self.participant.router
+        try:
+            await self.participant.start()
+        except BaseException:
+            await self.stop()
+            raise
 
     async def stop(self) -> None:
-        await self.host.close()
+        await self.participant.close()
         await self.coordinator.close()
 
     async def restart(self) -> None:

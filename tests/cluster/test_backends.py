@@ -116,7 +116,7 @@ async def test_partitions_are_dropped_when_their_backend_is_back(station: Statio
     """A queue can be deleted while a backend is down; its partitions there go later, without a restart."""
     await create(station, "mail", requested_partitions=3)
     station.backends["one"].break_()
-    await station.router.delete_queue("mail", force=True)
+    await station.router.management.delete_queue("mail", force=True)
     station.backends["one"].mend()
 
     async def nothing_is_stored() -> bool:

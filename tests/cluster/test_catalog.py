@@ -83,10 +83,10 @@ async def test_places_are_doomed_until_a_queue_takes_them_and_after_it_is_gone(c
 
 async def test_of_two_changes_at_once_one_is_refused(coordinator: OneHostCoordinator, catalog: Catalog) -> None:
     """Whoever changes or deletes on old knowledge is told, and nothing is lost."""
-    await catalog.create(queue_of("mail"))
+    await catalog.create(queue_of("mail", *await catalog.new_places(["one"])))
     other = await loaded(coordinator)
     with pytest.raises(Conflict, match="already exists"):
-        await other.create(queue_of("mail"))
+        await other.create(queue_of("mail", *await other.new_places(["one"])))
     await catalog.replace(msgspec.structs.replace(catalog.get("mail"), updated_at_ms=5))
     with pytest.raises(Conflict, match="changed"):
         await other.replace(msgspec.structs.replace(other.get("mail"), updated_at_ms=9))
@@ -101,5 +101,5 @@ async def test_of_two_changes_at_once_one_is_refused(coordinator: OneHostCoordin
 async def test_queues_come_in_the_order_of_names(catalog: Catalog) -> None:
     """Whatever the order in which they were made."""
     for name in ("b", "a", "c"):
-        await catalog.create(queue_of(name))
+        await catalog.create(queue_of(name, *await catalog.new_places(["one"])))
     assert [queue.name for queue in catalog.all()] == ["a", "b", "c"]

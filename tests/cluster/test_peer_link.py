@@ -57,7 +57,7 @@ class Site:
 
     def member(self) -> Member:
         return Member(
-            id="b", host="h", addresses=(), peer_address=self.address, version="1", started_at_ms=1, backends=()
+            id="b", host="h", addresses=(), peer_address=self.address, version="1", started_at_ms=1, backends={}
         )
 
     async def start(self) -> None:

@@ -24,7 +24,7 @@ from tests.cluster.links import Wires
 
 
 def member(name: str) -> Member:
-    return Member(id=name, host="h", addresses=(), peer_address=f"{name}:1", version="1", started_at_ms=1, backends=())
+    return Member(id=name, host="h", addresses=(), peer_address=f"{name}:1", version="1", started_at_ms=1, backends={})
 
 
 class Answers:
@@ -83,7 +83,7 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
     await coordinator.close()
 
 
-PRODUCE = ("mail", [Item(b"x")], [], 1, 1000)
+PRODUCE: tuple[Any, ...] = ("mail", [Item(b"x")], [], 1, 1000)
 
 
 async def test_a_call_is_answered_with_what_the_other_returned(pair: Pair) -> None:

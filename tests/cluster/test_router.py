@@ -18,7 +18,7 @@ TIMEOUT_MS = 20_000
 
 
 async def create(station: Station, name: str, **settings: object) -> None:
-    await station.router.create_queue(QueueSettings(queue_name=name, **settings))  # type: ignore[arg-type]
+    await station.router.management.create_queue(QueueSettings(queue_name=name, **settings))  # type: ignore[arg-type]
 
 
 async def produce(station: Station, name: str, *payloads: bytes) -> Produced:
@@ -84,7 +84,7 @@ async def test_settings_that_are_not_allowed_are_refused_by_field(
     await create(station, "q")
     if "requested_partitions" not in settings:
         with pytest.raises(InvalidRequest, match=f"^{field} is invalid; "):
-            await station.router.update_queue("q", settings)
+            await station.router.management.update_queue("q", settings)
     assert station.router.queue("q").settings == QueueSettings(queue_name="q")
 
 
@@ -101,10 +101,10 @@ async def test_a_partial_update_resets_nothing_else(station: Station) -> None:
         requested_partitions=2,
         retry_policy=RetryPolicy(base_ms=8),
     )
-    await station.router.create_queue(settings)
+    await station.router.management.create_queue(settings)
     created_at_ms = station.router.queue("mail").created_at_ms
-    await station.router.pause_queue("mail", produce=True, reserve=None)
-    await station.router.update_queue("mail", {"max_attempts": 9})
+    await station.router.management.pause_queue("mail", produce=True, reserve=None)
+    await station.router.management.update_queue("mail", {"max_attempts": 9})
     await station.restart()
     queue = station.router.queue("mail")
     assert queue.settings == QueueSettings(
@@ -115,15 +115,15 @@ async def test_a_partial_update_resets_nothing_else(station: Station) -> None:
     )
     assert (queue.produce_paused, queue.reserve_paused, queue.created_at_ms) == (True, False, created_at_ms)
     with pytest.raises(InvalidRequest, match="requested_partitions"):
-        await station.router.update_queue("mail", {"requested_partitions": 3})
+        await station.router.management.update_queue("mail", {"requested_partitions": 3})
     with pytest.raises(NoSuchQueue):
-        await station.router.update_queue("other", {"max_attempts": 1})
+        await station.router.management.update_queue("other", {"max_attempts": 1})
 
 
 async def test_an_update_holds_at_once(station: Station) -> None:
     """The logical queue that is open follows the new settings without a restart."""
     await create(station, "mail")
-    await station.router.update_queue("mail", {"max_attempts": 1})
+    await station.router.management.update_queue("mail", {"max_attempts": 1})
     await produce(station, "mail", b"a")
     partition, ids, _ = await reserve(station, "mail")
     await station.router.retry("mail", partition, [RetryItem(ids[0])], TIMEOUT_MS)
@@ -138,7 +138,7 @@ async def test_a_dead_queue_has_none_of_its_own(station: Station) -> None:
     with pytest.raises(InvalidRequest, match="dead queue of its own"):
         await create(station, "third", dead_queue="mail")
     with pytest.raises(InvalidRequest, match="is the dead queue of 'mail'"):
-        await station.router.update_queue("dead", {"dead_queue": "other"})
+        await station.router.management.update_queue("dead", {"dead_queue": "other"})
 
 
 async def test_a_dead_queue_in_use_cannot_be_deleted(station: Station) -> None:
@@ -146,9 +146,9 @@ async def test_a_dead_queue_in_use_cannot_be_deleted(station: Station) -> None:
     await create(station, "dead")
     await create(station, "mail", dead_queue="dead")
     with pytest.raises(Conflict, match="in use"):
-        await station.router.delete_queue("dead", force=True)
-    await station.router.update_queue("mail", {"dead_queue": ""})
-    await station.router.delete_queue("dead", force=False)
+        await station.router.management.delete_queue("dead", force=True)
+    await station.router.management.update_queue("mail", {"dead_queue": ""})
+    await station.router.management.delete_queue("dead", force=False)
 
 
 @pytest.mark.parametrize("what", ["ready", "leased", "scheduled"])
@@ -163,8 +163,8 @@ async def test_a_queue_with_items_is_deleted_by_force_only(station: Station, wha
     if what == "leased":
         await reserve(station, "mail")
     with pytest.raises(Conflict, match="not empty"):
-        await station.router.delete_queue("mail", force=False)
-    await station.router.delete_queue("mail", force=True)
+        await station.router.management.delete_queue("mail", force=False)
+    await station.router.management.delete_queue("mail", force=True)
     with pytest.raises(NoSuchQueue):
         station.router.queue("mail")
     assert await stored(station) == []
@@ -175,7 +175,7 @@ async def test_deleting_and_re_creating_does_not_bring_old_items_back(station: S
     await create(station, "mail", requested_partitions=2)
     before = await stored(station)
     await produce(station, "mail", b"old")
-    await station.router.delete_queue("mail", force=True)
+    await station.router.management.delete_queue("mail", force=True)
     await create(station, "mail", requested_partitions=2)
     assert await total(station, "mail") == 0
     assert not set(before) & set(await stored(station))
@@ -189,7 +189,7 @@ async def test_a_waiting_reserve_of_a_deleted_queue_is_answered(station: Station
     """Nobody waits for a queue that is gone."""
     await create(station, "mail")
     waiting = station.router.reserve("mail", 1, "consumer", TIMEOUT_MS)
-    await station.router.delete_queue("mail", force=False)
+    await station.router.management.delete_queue("mail", force=False)
     with pytest.raises(QueratorError):
         await waiting
 
@@ -197,7 +197,7 @@ async def test_a_waiting_reserve_of_a_deleted_queue_is_answered(station: Station
 async def test_what_is_answered_200_is_not_deleted_without_force(station: Station) -> None:
     """A produce that is taken while an empty queue is being deleted is refused, or keeps the queue."""
     await create(station, "mail")
-    deleting = asyncio.ensure_future(station.router.delete_queue("mail", force=False))
+    deleting = asyncio.ensure_future(station.router.management.delete_queue("mail", force=False))
     kept = 0
     while not deleting.done():
         try:
@@ -215,7 +215,7 @@ async def test_partitions_that_could_not_be_dropped_are_dropped_at_the_next_star
     """A backend that fails while a queue is deleted keeps its partitions no longer than necessary."""
     await create(station, "mail", requested_partitions=3)
     station.backends["one"].break_()
-    await station.router.delete_queue("mail", force=True)
+    await station.router.management.delete_queue("mail", force=True)
     station.backends["one"].mend()
     assert len(await stored(station)) == 2
     await station.restart()
@@ -242,9 +242,10 @@ async def test_everything_is_there_after_a_restart(station: Station) -> None:
     await produce(station, "mail", b"a")
     await produce(station, "mail", b"b")
     partition, ids, payloads = await reserve(station, "mail")
-    epochs = [place.epoch for place in station.router.queue("mail").partitions]
+    before = station.catalog.assignment("mail")
     await station.restart()
-    assert [place.epoch for place in station.router.queue("mail").partitions] == [epoch + 1 for epoch in epochs]
+    after = station.catalog.assignment("mail")
+    assert min(place.epoch for place in after.logical_queues) > before.epoch
     await station.router.complete("mail", partition, ids, TIMEOUT_MS)
     assert {payloads[0], *(await reserve(station, "mail"))[2]} == {b"a", b"b"}
 
@@ -288,7 +289,7 @@ async def test_names_never_reach_paths_or_statements(station: Station, name: str
     assert await total(station, "mail") == 0
     await station.restart()
     assert (await reserve(station, name))[2] == [b"a"]
-    await station.router.delete_queue(name, force=True)
+    await station.router.management.delete_queue(name, force=True)
     assert [queue.name for queue in await station.router.list_queues("", 10, "")] == ["mail"]
 
 
@@ -301,7 +302,7 @@ async def test_calls_of_an_unknown_queue_are_refused(station: Station) -> None:
         router.reserve("no", 1, "c", 1000)
     with pytest.raises(NoSuchQueue):
         router.complete("no", 0, [], 1000)
-    for call in (router.queue_stats("no"), router.reload_queue("no"), router.delete_queue("no", force=True)):
+    for call in (router.queue_stats("no"), router.reload_queue("no"), router.management.delete_queue("no", force=True)):
         with pytest.raises(NoSuchQueue):
             await call
 

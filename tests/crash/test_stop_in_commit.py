@@ -12,14 +12,15 @@ import aiohttp
 import pytest
 
 from api.server import Server
-from cluster.catalog import Catalog
-from cluster.host import Host
 from cluster.one_host import OneHostCoordinator
+from cluster.participant import Participant
 from cluster.router import Router
 from querator.clock import SystemClock
 from querator.limits import Limits
+from querator.waist import Backend
 from storage import FaultyBackend, MemoryBackend
 from storage.faulty import Call, Fault, NoFaults
+from tests.cluster.members import member_with
 
 PATIENCE_S = 30
 
@@ -44,15 +45,17 @@ async def serving(folder: Path, faults: HeldCommits, fast_door: bool) -> AsyncIt
     limits = Limits()
     coordinator = await OneHostCoordinator.open(folder / "cluster.db")
     backend = FaultyBackend(MemoryBackend(name="memory-0"), faults)
-    host = Host(
-        catalog=Catalog(coordinator),
-        backends={"memory-0": backend},
+    backends: dict[str, Backend] = {"memory-0": backend}
+    participant = Participant(
+        coordinator=coordinator,
+        me=member_with(backends),
+        backends=backends,
         clock=SystemClock(),
         rng=random.Random(1),
         limits=limits,
     )
-    await host.start()
-    router = Router(host, limits)
+    await participant.start()
+    router = participant.router
     server = Server(router=router, limits=limits, fast_door=fast_door)
     try:
         [(_, port)] = await server.start([("127.0.0.1", 0)])
@@ -60,7 +63,7 @@ async def serving(folder: Path, faults: HeldCommits, fast_door: bool) -> AsyncIt
     finally:
         faults.gate.set()
         await server.stop()
-        await host.close()
+        await participant.close()
         await coordinator.close()
 
 
