@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from cluster.coordinator import CoordinationError
@@ -31,20 +33,26 @@ class EtcdOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def uses_tls(self) -> bool:
         return bool(self.ca_file or self.cert_file) or self.endpoints[0].startswith(_HTTPS)
 
-    def check(self) -> None:
-        """Raises for what cannot work, naming the option."""
+    def find_mistakes(self) -> Iterator[tuple[str, str]]:
+        """What cannot work: the option, and what is wrong with it."""
         if not self.endpoints:
-            raise CoordinationError("endpoints must name at least one member of etcd")
+            yield "endpoints", "endpoints must name at least one member of etcd"
+            return
         for each, target in zip(self.endpoints, self.targets(), strict=True):
             host, _, port = target.rpartition(":")
             if not host or not port.isdigit():
-                raise CoordinationError(f"endpoints must be HOST:PORT, and '{each}' is not")
-            if each.startswith(_HTTP if self.uses_tls() else _HTTPS):
-                raise CoordinationError(f"endpoints must all be reached with TLS or all without, see '{each}'")
+                yield "endpoints", f"endpoints must be HOST:PORT, and '{each}' is not"
+            elif each.startswith(_HTTP if self.uses_tls() else _HTTPS):
+                yield "endpoints", f"endpoints must all be reached with TLS or all without, see '{each}'"
         if bool(self.cert_file) != bool(self.key_file):
-            raise CoordinationError("cert_file and key_file belong together")
+            yield "cert_file", "cert_file and key_file belong together"
         if bool(self.user) != bool(self.password):
-            raise CoordinationError("user and password belong together")
+            yield "user", "user and password belong together"
         for option in ("request_timeout_ms", "ping_interval_ms", "message_bytes"):
             if getattr(self, option) <= 0:
-                raise CoordinationError(f"{option} must be positive")
+                yield option, f"{option} must be positive"
+
+    def check(self) -> None:
+        """Raises for what cannot work, naming the option."""
+        for _, mistake in self.find_mistakes():
+            raise CoordinationError(mistake)

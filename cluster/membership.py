@@ -67,9 +67,13 @@ class Membership:
         self._tasks = [asyncio.create_task(self.members.follow()), asyncio.create_task(self._stay())]
 
     async def update(self, me: Member) -> None:
-        """Tell the others something new about this instance."""
-        self.me = me
-        await self._write()
+        """Tell the others something new about this instance. Raises `CoordinationError`, and they may not know then."""
+        before, self.me = self.me, me
+        try:
+            await self._write()
+        except CoordinationError:
+            self.me = before
+            raise
 
     async def leave(self) -> None:
         """The others see at once that this instance is gone."""

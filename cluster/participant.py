@@ -94,8 +94,12 @@ class Participant:
         self.peers.members_changed(instance)
         self._leader.look()
 
-    async def start(self) -> None:
-        """Join, and open what is assigned to this instance, as far as that can be opened now."""
+    async def start(self, peer_address: str = "") -> None:
+        """Join, and open what is assigned to this instance, as far as that can be opened now.
+
+        ``peer_address`` is where the others reach it, which must be so already.
+        """
+        self.membership.me = msgspec.structs.replace(self.membership.me, peer_address=peer_address)
         try:
             await self.membership.start()
             await self.catalog.load()

@@ -15,12 +15,17 @@ from querator.errors import InvalidRequest
 from querator.items import MAX_SLOTS
 from querator.limits import Limits
 from querator.names import check_queue_name
-from querator.queues import QueueSettings, RetryPolicy
+from querator.queues import AUTO, QueueSettings, RetryPolicy, read_logical_queues
 
 DEFAULT_LISTEN = "127.0.0.1:2319"
 DEFAULT_GRPC_LISTEN = "127.0.0.1:2320"  # beside the default of `listen`, and no other
 
 INVALID = "is invalid"
+
+UNIX = "unix:"  # before the path of a socket
+_EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to be refused where one address is needed
+_MIN_LEASE_MS = 1_000
+_MAX_LEASE_MS = 600_000
 
 Path = tuple[str | int, ...]  # the way to an option: ("storage", 1, "affinity")
 
@@ -73,6 +78,7 @@ class QueueConfig(Section, frozen=True, kw_only=True):
     expire_timeout: str = "0s"
     max_attempts: int = 0
     requested_partitions: int = 1
+    logical_queues: str | int = AUTO  # or how many
     retry_policy: RetryPolicyConfig = RetryPolicyConfig()
 
     def settings(self) -> QueueSettings:
@@ -86,6 +92,7 @@ class QueueConfig(Section, frozen=True, kw_only=True):
             expire_timeout_ms=parse_duration(self.expire_timeout),
             max_attempts=self.max_attempts,
             requested_partitions=self.requested_partitions,
+            logical_queues=read_logical_queues(self.logical_queues),
             retry_policy=RetryPolicy(
                 base_ms=parse_duration(policy.base),
                 factor=policy.factor,
@@ -108,10 +115,39 @@ class TelemetryConfig(Section, frozen=True, kw_only=True):
     sample_ratio: float = 1.0  # of the traces that begin here, 0.0 to 1.0
 
 
+class ClusterConfig(Section, frozen=True, kw_only=True):
+    """How instances agree, and how they reach each other."""
+
+    coordinator: Literal["local", "etcd"] = "local"
+    endpoints: str | list[str] = []  # of etcd: HOST:PORT of its members
+    prefix: str = "/querator/"  # before every key in etcd
+    user: str = ""  # of etcd
+    password: str = ""
+    ca_file: str = ""  # of the TLS to etcd
+    cert_file: str = ""
+    key_file: str = ""
+    listen: str = ""  # where other instances reach this one: HOST:PORT or unix:PATH; empty: nowhere
+    advertise: str = ""  # what they are told; empty: what `listen` bound
+    advertise_http: str | list[str] = []  # what clients are told; empty: what the `listen` of HTTP bound
+    lease_timeout: str = "10s"  # after which an instance that is not heard of is gone
+    host: str = ""  # the name of this machine; empty: its own
+
+    def lease_timeout_ms(self) -> int:
+        return parse_duration(self.lease_timeout)
+
+    def all_endpoints(self) -> tuple[str, ...]:
+        return _texts(self.endpoints)
+
+    def told_addresses(self) -> tuple[str, ...]:
+        """Where clients are told to go, if that is configured."""
+        return _texts(self.advertise_http)
+
+
 class Config(Section, frozen=True, kw_only=True):
     listen: str | list[str] = DEFAULT_LISTEN
     grpc_listen: str = "auto"  # "auto": at its default address if `listen` is at its own, else nowhere
     data_dir: str = "./data"
+    cluster: ClusterConfig = ClusterConfig()
     storage: list[BackendConfig] = msgspec.field(default_factory=lambda: [_EMBEDDED])
     queues: list[QueueConfig] = []
     fast_door: bool = True  # False: every request goes through aiohttp
@@ -121,8 +157,7 @@ class Config(Section, frozen=True, kw_only=True):
 
     def addresses(self) -> list[tuple[str, int]]:
         """Where to listen: host and port."""
-        texts = [self.listen] if isinstance(self.listen, str) else self.listen
-        return [_address(text) for text in texts]
+        return [_address(text) for text in _texts(self.listen)]
 
     def grpc_address(self) -> tuple[str, int] | None:
         """Where gRPC is offered, if it is."""
@@ -140,6 +175,7 @@ def find_problems(config: Config) -> Iterator[Problem]:
         yield from _address_problems(("grpc_listen",), config.grpc_listen)
     if not config.data_dir:
         yield Problem(("data_dir",), INVALID, "it must not be empty")
+    yield from _cluster_problems(config)
     yield from _storage_problems(config.storage)
     yield from _queues_problems(config.queues)
     yield from _limits_problems(config.limits)
@@ -155,6 +191,59 @@ def _listen_problems(listen: str | list[str]) -> Iterator[Problem]:
     else:
         for index, text in enumerate(listen):
             yield from _address_problems(("listen", index), text)
+
+
+def _cluster_problems(config: Config) -> Iterator[Problem]:
+    cluster = config.cluster
+    yield from _lease_problems(cluster.lease_timeout)
+    yield from _peer_problems(cluster)
+    for text in cluster.told_addresses():
+        yield from _address_problems(("cluster", "advertise_http"), text)
+    if cluster.coordinator == "etcd" and not cluster.listen:
+        details = "other instances have to reach this one: name an address, as HOST:PORT"
+        yield Problem(("cluster", "listen"), "is missing", details)
+    try:
+        is_open = any(host in _EVERYWHERE for host, _ in config.addresses())
+    except ValueError:
+        return  # which is told already
+    if cluster.coordinator == "etcd" and is_open and not cluster.told_addresses():
+        details = "listen is at all addresses: name one that clients can reach, as HOST:PORT"
+        yield Problem(("cluster", "advertise_http"), "is missing", details)
+
+
+def _lease_problems(lease_timeout: str) -> Iterator[Problem]:
+    path = ("cluster", "lease_timeout")
+    try:
+        lease_ms = parse_duration(lease_timeout)
+    except ValueError as error:
+        yield Problem(path, INVALID, str(error))
+        return
+    if not _MIN_LEASE_MS <= lease_ms <= _MAX_LEASE_MS:
+        yield Problem(path, INVALID, "it must be between 1s and 10m")
+
+
+def _peer_problems(cluster: ClusterConfig) -> Iterator[Problem]:
+    for option in ("listen", "advertise"):
+        text = getattr(cluster, option)
+        if text and not text.startswith(UNIX):
+            yield from _address_problems(("cluster", option), text)
+    if cluster.listen and not cluster.advertise and is_everywhere(cluster.listen):
+        details = "cluster.listen is at all addresses: name one that other instances can reach, as HOST:PORT"
+        yield Problem(("cluster", "advertise"), "is missing", details)
+    if cluster.advertise and not cluster.listen:
+        yield Problem(("cluster", "advertise"), INVALID, "there is nothing to advertise without cluster.listen")
+
+
+def is_everywhere(address: str) -> bool:
+    """Whether it means all addresses of a machine, and so is none that others could go to."""
+    try:
+        return not address.startswith(UNIX) and _address(address)[0] in _EVERYWHERE
+    except ValueError:
+        return False
+
+
+def _texts(one_or_several: str | list[str]) -> tuple[str, ...]:
+    return (one_or_several,) if isinstance(one_or_several, str) else tuple(one_or_several)
 
 
 def _address_problems(path: Path, text: str) -> Iterator[Problem]:
@@ -187,6 +276,10 @@ def _queues_problems(queues: list[QueueConfig]) -> Iterator[Problem]:
         yield from _name_problems((*path, "queue_name"), queue.queue_name, names.index(queue.queue_name) != index)
         for field in ("lease_timeout", "expire_timeout"):
             yield from _duration_problems((*path, field), getattr(queue, field))
+        try:
+            read_logical_queues(queue.logical_queues)
+        except ValueError as error:
+            yield Problem((*path, "logical_queues"), INVALID, str(error))
         for field in ("base", "max"):
             yield from _duration_problems((*path, "retry_policy", field), getattr(queue.retry_policy, field))
         if queue.dead_queue:

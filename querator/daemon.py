@@ -19,9 +19,12 @@ import structlog
 import uvloop
 
 from api.server import Server
-from cluster.coordinator import CoordinationError
+from cluster import coordination
+from cluster.channel import Link
+from cluster.claims import SHARED, claim_backend, home_of
+from cluster.coordination import open_coordinator
+from cluster.coordinator import CoordinationError, Coordinator
 from cluster.membership import Member
-from cluster.one_host import OneHostCoordinator
 from cluster.participant import Participant
 from cluster.reconfigure import missing_queues, reconfigure
 from cluster.settings import find_mistakes
@@ -30,7 +33,7 @@ from querator.config import INVALID, BackendConfig, Config, LogConfig, Problem
 from querator.config_sources import Reading, read
 from querator.errors import QueratorError, RequestFailed, RetryRequest, Stopping
 from querator.observer import Observer
-from querator.telemetry import set_up_telemetry
+from querator.telemetry import Telemetry, set_up_telemetry
 from querator.version import VERSION
 from querator.waist import Backend, StorageError
 from storage import drivers
@@ -54,6 +57,9 @@ class Instance:
         self._stopping = False
         self._backends: dict[str, Backend] = {}
         self._clock = SystemClock()
+        self._me = secrets.token_hex(8)
+        self._host = config.cluster.host or socket.gethostname()
+        self._coordinator: Coordinator
         self._participant: Participant
         self._server: Server
 
@@ -69,24 +75,14 @@ class Instance:
         config = self._config
         data_dir = Path(config.data_dir)
         self._started.enter_context(_lock(data_dir))
+        self._coordinator = await open_coordinator(config.cluster, data_dir)
+        self._started.push_async_callback(self._coordinator.close)
         self._started.push_async_callback(self._close_backends)
         for backend in config.storage:
             self._backends[backend.name] = await self._open_backend(backend)
         telemetry = set_up_telemetry(config.telemetry)
         self._started.push_async_callback(telemetry.close)
-        coordinator = await OneHostCoordinator.open(data_dir / "cluster.db")
-        self._started.push_async_callback(coordinator.close)
-        self._participant = participant = Participant(
-            coordinator=coordinator,
-            me=self._introduce(),
-            backends=self._backends,
-            clock=self._clock,
-            rng=random.Random(os.urandom(16)),  # noqa: S311 - jitter, not secrets
-            limits=config.limits,
-            observer=Observer(telemetry.tracing),
-        )
-        self._started.push_async_callback(participant.close)
-        await participant.start()
+        self._participant = participant = await self._join(telemetry)
         if not await self._declare_queues():
             declaring = asyncio.create_task(self._keep_declaring())
             self._started.push_async_callback(_cancel, declaring)
@@ -100,14 +96,49 @@ class Instance:
         )
         self._started.push_async_callback(server.stop)
         addresses = await server.start(config.addresses(), config.grpc_address())
-        await participant.update(tuple(f"{host}:{port}" for host, port in addresses))
+        self._started.push_async_callback(participant.drain)  # while what is handed over is still served
+        await participant.update(config.cluster.told_addresses() or tuple(map(_authority, addresses)))
         return addresses
+
+    async def _join(self, telemetry: Telemetry) -> Participant:
+        config = self._config
+        participant = Participant(
+            coordinator=self._coordinator,
+            me=self._introduce(),
+            backends=self._backends,
+            clock=self._clock,
+            rng=random.Random(os.urandom(16)),  # noqa: S311 - jitter, not secrets
+            limits=config.limits,
+            observer=Observer(telemetry.tracing),
+            connect=self._connect,
+            lease_ms=config.cluster.lease_timeout_ms(),
+        )
+        peer_address = ""
+        if config.cluster.listen:
+            peer_address = await self._open_peer_door(participant)
+        self._started.push_async_callback(participant.close)
+        await participant.start(peer_address)
+        return participant
+
+    async def _open_peer_door(self, participant: Participant) -> str:
+        """Where the others reach this instance, before they can hear of it."""
+        from api.peer_door import PeerDoor  # whoever is alone does not load gRPC
+
+        door = PeerDoor(participant.peers)
+        self._started.push_async_callback(door.stop)
+        bound = await door.start(self._config.cluster.listen)
+        return self._config.cluster.advertise or bound
+
+    async def _connect(self, address: str) -> Link:
+        from api.peer_link import Caller
+
+        return await Caller(self._me).connect(address)
 
     def _introduce(self) -> Member:
         """What the other instances are told of this one."""
         return Member(
-            id=secrets.token_hex(8),
-            host=socket.gethostname(),
+            id=self._me,
+            host=self._host,
             addresses=(),
             version=VERSION,
             started_at_ms=self._clock.now_ms(),
@@ -121,6 +152,7 @@ class Instance:
         return self._server.grpc_address
 
     async def _open_backend(self, backend: BackendConfig) -> Backend:
+        await self._claim(backend)
         return await open_backend(
             name=backend.name,
             driver=backend.driver,
@@ -128,6 +160,13 @@ class Instance:
             options=backend.options,
             data_dir=Path(self._config.data_dir),
         )
+
+    async def _claim(self, backend: BackendConfig) -> None:
+        """Instances that share a data folder have the same backends by themselves."""
+        if self._config.cluster.coordinator != "local" and backend.driver != "memory":
+            is_file = backend.driver == "sqlite"
+            home = home_of(Path(self._config.data_dir)) if is_file else SHARED
+            await claim_backend(self._coordinator, backend.name, home, self._host)
 
     async def _close_backends(self) -> None:
         for backend in self._backends.values():
@@ -165,8 +204,12 @@ class Instance:
             reading = self._read_again()
             outcome = await reconfigure(self._participant.router, self._config, reading, self._open_backend)
             self._follow(reading.config)
-            await self._participant.update()
-            await outcome.close_removed()
+            try:
+                await self._participant.update()
+            except CoordinationError as error:
+                raise RetryRequest("configuration holds, but the other instances were not told", str(error)) from error
+            finally:
+                await outcome.close_removed()
         _log.info("configuration reloaded", changes=outcome.changes)
         return outcome.changes
 
@@ -198,6 +241,8 @@ def read_config(path: Path | None, overrides: Mapping[str, Any]) -> Reading:
 
 
 def _find_more_problems(config: Config) -> Iterator[Problem]:
+    for option, details in coordination.find_mistakes(config.cluster):
+        yield Problem(("cluster", option), INVALID, details)
     for index, backend in enumerate(config.storage):
         for option, mistake in drivers.find_mistakes(backend.driver, backend.options):
             yield Problem(("storage", index, *option.split(".", 1)), mistake.what, mistake.details)

@@ -29,6 +29,7 @@ from tests.docs.pages import ROOT, Page, examples, page, quoted, table
 
 STRUCTS: dict[str, type[msgspec.Struct]] = {
     "": config.Config,
+    "cluster.": config.ClusterConfig,
     "storage[].": config.BackendConfig,
     "queues[].": config.QueueConfig,
     "queues[].retry_policy.": config.RetryPolicyConfig,
@@ -137,7 +138,8 @@ def test_events_of_the_table_are_logged_somewhere(operations: Page) -> None:
 async def test_a_backup_of_a_running_server_can_be_started(operations: Page, tmp_path: Path) -> None:
     """The page's commands copy the data of a server that runs; a server on the copy has every item and lease."""
     (backup,) = examples(operations, "sh")
-    (tmp_path / "first").mkdir()
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
     async with server_in(tmp_path / "first") as server, server_in(tmp_path / "second") as restored:
         await server.start()
         async with Client(server.url) as client:

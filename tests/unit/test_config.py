@@ -85,6 +85,23 @@ def test_queues_are_read_with_their_durations(path: Path) -> None:
         ("limits: {block_itmes: 5}", "block_itmes"),
         ("limits: {block_items: 0}", "block_items"),
         (f"limits: {{block_items: {MAX_SLOTS + 1}}}", "block_items"),
+        ("cluster: {coordinator: zookeeper}", "cluster.coordinator"),
+        ("cluster: {coordinator: etcd, listen: 127.0.0.1:0}", "cluster.endpoints"),
+        ("cluster: {coordinator: etcd, endpoints: a, listen: 127.0.0.1:0}", "cluster.endpoints"),
+        ("cluster: {coordinator: etcd, endpoints: a:1}", "cluster.listen is missing"),
+        ("cluster: {coordinator: etcd, endpoints: a:1, listen: a:1, user: me}", "cluster.user"),
+        ("cluster: {coordinator: etcd, endpoints: a:1, listen: a:1, cert_file: f}", "cluster.cert_file"),
+        ("cluster: {listen: nowhere}", "cluster.listen"),
+        ("cluster: {listen: 0.0.0.0:1}", "cluster.advertise is missing"),
+        ("cluster: {listen: '[::]:1'}", "cluster.advertise is missing"),
+        ("cluster: {advertise: a:1}", "cluster.advertise"),
+        ("cluster: {advertise_http: a}", "cluster.advertise_http"),
+        ("cluster: {lease_timeout: soon}", "cluster.lease_timeout"),
+        ("cluster: {lease_timeout: 100ms}", "cluster.lease_timeout"),
+        (
+            "listen: 0.0.0.0:1\ncluster: {coordinator: etcd, endpoints: a:1, listen: a:1}",
+            "cluster.advertise_http is missing",
+        ),
         ("- a list", "mapping"),
         ("a: b: c", "YAML"),
         ("just text", "mapping"),
@@ -96,6 +113,24 @@ def test_a_mistake_is_told_with_its_path(path: Path, text: str, expected: str) -
     with pytest.raises(InvalidRequest) as caught:
         load(path, {})
     assert expected in caught.value.message
+
+
+def test_a_cluster_is_read_from_the_file_and_its_secrets_from_the_environment(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One endpoint or several, sockets instead of addresses, and a password that is in no file."""
+    path.write_text(
+        "listen: 0.0.0.0:2319\n"
+        "cluster: {coordinator: etcd, user: querator, listen: 0.0.0.0:2321, advertise: a:2321, advertise_http: a:2319}\n"
+    )
+    monkeypatch.setenv("QUERATOR_CLUSTER_ENDPOINTS", "one:2379,two:2379")
+    monkeypatch.setenv("QUERATOR_CLUSTER_PASSWORD", "secret")
+    cluster = load(path, {}).cluster
+    assert cluster.all_endpoints() == ("one:2379", "two:2379")
+    assert (cluster.password, cluster.told_addresses(), cluster.lease_timeout_ms()) == ("secret", ("a:2319",), 10_000)
+    path.write_text("cluster: {listen: 'unix:/run/querator/peer'}\n")
+    monkeypatch.delenv("QUERATOR_CLUSTER_ENDPOINTS")
+    assert load(path, {}).cluster.listen == "unix:/run/querator/peer"
 
 
 @pytest.mark.parametrize("text", ["log:", "log: text", "log: [1]"])
