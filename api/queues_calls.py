@@ -11,8 +11,18 @@ from api.checks import check_limit, read_duration
 from cluster.router import Router
 from querator import wire
 from querator.durations import format_duration, to_instant
+from querator.errors import InvalidRequest
 from querator.limits import Limits
-from querator.queues import PartitionPlace, PartitionStats, Queue, QueueSettings, QueueStats, RetryPolicy
+from querator.queues import (
+    PartitionPlace,
+    PartitionStats,
+    Queue,
+    QueueSettings,
+    QueueStats,
+    RetryPolicy,
+    read_logical_queues,
+    show_logical_queues,
+)
 
 
 class QueuesCalls:
@@ -32,6 +42,8 @@ class QueuesCalls:
             settings["expire_timeout_ms"] = read_duration("expire_timeout", request.expire_timeout)
         if request.retry_policy is not UNSET:
             settings["retry_policy"] = _retry_policy(RetryPolicy(), request.retry_policy)
+        if request.logical_queues:
+            settings["logical_queues"] = _logical_queues(request.logical_queues)
         await self._router.management.create_queue(QueueSettings(queue_name=request.queue_name, **settings))
 
     async def update(self, request: wire.UpdateRequest, _extended: bool) -> None:
@@ -47,6 +59,8 @@ class QueuesCalls:
             changes["expire_timeout_ms"] = read_duration("expire_timeout", request.expire_timeout)
         if request.retry_policy is not UNSET:
             changes["retry_policy"] = _retry_policy(queue.settings.retry_policy, request.retry_policy)
+        if request.logical_queues is not UNSET:
+            changes["logical_queues"] = _logical_queues(request.logical_queues)
         await self._router.management.update_queue(request.queue_name, changes)
 
     async def delete(self, request: wire.DeleteRequest, _extended: bool) -> None:
@@ -79,6 +93,13 @@ def _retry_policy(present: RetryPolicy, asked: wire.RetryPolicy) -> RetryPolicy:
     return msgspec.structs.replace(present, **changes)
 
 
+def _logical_queues(text: str) -> int:
+    try:
+        return read_logical_queues(text)
+    except ValueError as error:
+        raise InvalidRequest("logical_queues is invalid", str(error)) from None
+
+
 def _queue_info(queue: Queue, extended: bool) -> wire.QueueInfo:
     settings = queue.settings
     info = wire.QueueInfo(
@@ -104,6 +125,7 @@ def _queue_info(queue: Queue, extended: bool) -> wire.QueueInfo:
         )
         info.produce_paused = queue.produce_paused
         info.reserve_paused = queue.reserve_paused
+        info.logical_queues = show_logical_queues(settings.logical_queues)
     return info
 
 

@@ -37,6 +37,8 @@ def find_mistakes(settings: QueueSettings, limits: Limits) -> Iterator[tuple[str
     yield from _out_of_range("expire_timeout", settings.expire_timeout_ms, 0, MAX_EXPIRE_TIMEOUT_MS, "ms")
     yield from _out_of_range("max_attempts", settings.max_attempts, 0, MAX_ATTEMPTS)
     yield from _out_of_range("requested_partitions", settings.requested_partitions, 1, limits.partitions_per_queue)
+    if settings.logical_queues > limits.partitions_per_queue:
+        yield "logical_queues", f"it must be 'auto' or between 1 and {limits.partitions_per_queue}"
     policy = settings.retry_policy
     yield from _out_of_range("retry_policy.base", policy.base_ms, 0, MAX_EXPIRE_TIMEOUT_MS, "ms")
     yield from _out_of_range("retry_policy.factor", policy.factor, 1.0, 100.0)

@@ -11,9 +11,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
 from random import Random, SystemRandom
 from types import TracebackType
-from typing import Self, TypeVar
-
-from msgspec import UNSET, UnsetType
+from typing import Self, Unpack
 
 from querator import wire
 from querator.calls import Calls, Health, pages
@@ -23,10 +21,10 @@ from querator.client_items import (
     Reserved,
     ReservedBatch,
     RetryItem,
-    RetryPolicy,
     hold_of,
     wire_items,
 )
+from querator.client_queues import QueueOptions, create_request, update_request
 from querator.client_times import DurationLike, duration_s, duration_text
 from querator.clock import Clock, SystemClock
 from querator.consume import Consumer, grpc_addresses
@@ -37,8 +35,6 @@ from querator.transport import Backoff, Transport
 
 DEFAULT_ADDRESS = "http://127.0.0.1:2319"
 PAGE = 500  # what the iterators ask for at once
-
-A = TypeVar("A")
 
 
 class Client:
@@ -274,60 +270,16 @@ class Client:
     # Looking after queues.
 
     async def create_queue(
-        self,
-        queue_name: str,
-        *,
-        requested_partitions: int = 1,
-        lease_timeout: DurationLike | None = None,
-        expire_timeout: DurationLike | None = None,
-        max_attempts: int = 0,
-        dead_queue: str = "",
-        retry_policy: RetryPolicy | None = None,
-        reference: str = "",
-        namespace: str = "",
-        timeout: DurationLike | None = None,
+        self, queue_name: str, *, timeout: DurationLike | None = None, **options: Unpack[QueueOptions]
     ) -> None:
         """Make a queue; what is not given has the server's default."""
-        request = wire.CreateRequest(
-            queue_name=queue_name,
-            requested_partitions=requested_partitions,
-            lease_timeout=duration_text(lease_timeout, "lease_timeout"),
-            expire_timeout=duration_text(expire_timeout, "expire_timeout"),
-            max_attempts=max_attempts,
-            dead_queue=dead_queue,
-            retry_policy=UNSET if retry_policy is None else retry_policy.to_wire(),
-            reference=reference,
-            namespace=namespace,
-        )
-        await self._calls.send("queues.create", request, wire.Envelope, timeout)
+        await self._calls.send("queues.create", create_request(queue_name, options), wire.Envelope, timeout)
 
     async def update_queue(
-        self,
-        queue_name: str,
-        *,
-        requested_partitions: int | None = None,
-        lease_timeout: DurationLike | None = None,
-        expire_timeout: DurationLike | None = None,
-        max_attempts: int | None = None,
-        dead_queue: str | None = None,
-        retry_policy: RetryPolicy | None = None,
-        reference: str | None = None,
-        namespace: str | None = None,
-        timeout: DurationLike | None = None,
+        self, queue_name: str, *, timeout: DurationLike | None = None, **options: Unpack[QueueOptions]
     ) -> None:
         """Change a queue's settings; what is not given stays as it is."""
-        request = wire.UpdateRequest(
-            queue_name=queue_name,
-            requested_partitions=_unset(requested_partitions),
-            lease_timeout=UNSET if lease_timeout is None else duration_text(lease_timeout, "lease_timeout"),
-            expire_timeout=UNSET if expire_timeout is None else duration_text(expire_timeout, "expire_timeout"),
-            max_attempts=_unset(max_attempts),
-            dead_queue=_unset(dead_queue),
-            retry_policy=UNSET if retry_policy is None else retry_policy.to_wire(),
-            reference=_unset(reference),
-            namespace=_unset(namespace),
-        )
-        await self._calls.send("queues.update", request, wire.Envelope, timeout)
+        await self._calls.send("queues.update", update_request(queue_name, options), wire.Envelope, timeout)
 
     async def delete_queue(self, queue_name: str, *, force: bool = False, timeout: DurationLike | None = None) -> None:
         """Remove a queue and its data. One that holds items is only removed with ``force``."""
@@ -476,7 +428,3 @@ class Client:
             return await self._list(method, queue_name, partition, pivot, limit, None)
 
         return pages(ask, lambda item: item.id, page)
-
-
-def _unset(value: A | None) -> A | UnsetType:
-    return UNSET if value is None else value

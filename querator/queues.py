@@ -4,6 +4,22 @@ from __future__ import annotations
 
 import msgspec
 
+AUTO = "auto"
+
+
+def read_logical_queues(value: str | int) -> int:
+    """How many logical queues a queue is to have, as users say it: `auto`, which is 0, or a number from 1 on."""
+    if value == AUTO:
+        return 0
+    text = str(value)
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) > 0):
+        raise ValueError(f"it must be '{AUTO}' or a number from 1 on, and is '{text[:20]}'")
+    return int(text)
+
+
+def show_logical_queues(number: int) -> str:
+    return str(number) if number else AUTO
+
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How long an item waits after a retry without ``retry_at``: base × factor^(attempts - 1), at most max."""

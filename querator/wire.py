@@ -194,6 +194,7 @@ class CreateRequest(Request, kw_only=True):
     requested_partitions: Int32 = 0
     namespace: str = ""
     retry_policy: RetryPolicy | UnsetType = UNSET
+    logical_queues: str = ""  # "auto" or a number
 
 
 class UpdateRequest(Request, kw_only=True):
@@ -208,6 +209,7 @@ class UpdateRequest(Request, kw_only=True):
     requested_partitions: Int32 | UnsetType = UNSET
     namespace: str | UnsetType = UNSET
     retry_policy: RetryPolicy | UnsetType = UNSET
+    logical_queues: str | UnsetType = UNSET
 
 
 class ListRequest(Request, kw_only=True):
@@ -250,6 +252,7 @@ class QueueInfo(Answer, kw_only=True):
     retry_policy: RetryPolicyInfo | UnsetType = UNSET  # extended, as the rest
     produce_paused: bool = False
     reserve_paused: bool = False
+    logical_queues: str = ""
 
 
 class ListAnswer(Answer, kw_only=True):

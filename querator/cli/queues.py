@@ -28,10 +28,27 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class _LogicalQueues(click.ParamType[str]):
+    name = "auto|number"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from querator.queues import read_logical_queues
+
+        try:
+            read_logical_queues(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return value
+
+
+_LOGICAL_QUEUES = _LogicalQueues()
+
+
 def _settings(command: F) -> F:
     """The options of create and update."""
     options = (
         click.option("--partitions", type=click.IntRange(1), help="How many partitions it has."),
+        click.option("--logical-queues", type=_LOGICAL_QUEUES, help="Over how many its partitions are spread."),
         click.option("--lease-timeout", type=DURATION, help="How long a reserved item is leased, e.g. 1m."),
         click.option("--expire-timeout", type=DURATION, help="When an item that was not done is dead; 0: never."),
         click.option("--max-attempts", type=click.IntRange(0), help="How often an item is handed out; 0: no limit."),
@@ -172,6 +189,7 @@ def _pairs(queue: wire.QueueInfo) -> list[tuple[str, object]]:
     return [
         ("queue", queue.queue_name),
         ("partitions", queue.requested_partitions),
+        ("logical queues", queue.logical_queues or "auto"),
         ("lease timeout", show_age(queue.lease_timeout)),
         ("expire timeout", show_limit(queue.expire_timeout)),
         ("max attempts", queue.max_attempts or "no limit"),

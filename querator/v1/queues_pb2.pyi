@@ -22,7 +22,7 @@ class RetryPolicy(_message.Message):
     def __init__(self, base: _Optional[str] = ..., factor: _Optional[float] = ..., max: _Optional[str] = ..., jitter: _Optional[float] = ...) -> None: ...
 
 class CreateRequest(_message.Message):
-    __slots__ = ("queueName", "deadQueue", "reference", "leaseTimeout", "expireTimeout", "maxAttempts", "requestedPartitions", "namespace", "retryPolicy")
+    __slots__ = ("queueName", "deadQueue", "reference", "leaseTimeout", "expireTimeout", "maxAttempts", "requestedPartitions", "namespace", "retryPolicy", "logicalQueues")
     QUEUENAME_FIELD_NUMBER: _ClassVar[int]
     DEADQUEUE_FIELD_NUMBER: _ClassVar[int]
     REFERENCE_FIELD_NUMBER: _ClassVar[int]
@@ -32,6 +32,7 @@ class CreateRequest(_message.Message):
     REQUESTEDPARTITIONS_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     RETRYPOLICY_FIELD_NUMBER: _ClassVar[int]
+    LOGICALQUEUES_FIELD_NUMBER: _ClassVar[int]
     queueName: str
     deadQueue: str
     reference: str
@@ -41,10 +42,11 @@ class CreateRequest(_message.Message):
     requestedPartitions: int
     namespace: str
     retryPolicy: RetryPolicy
-    def __init__(self, queueName: _Optional[str] = ..., deadQueue: _Optional[str] = ..., reference: _Optional[str] = ..., leaseTimeout: _Optional[str] = ..., expireTimeout: _Optional[str] = ..., maxAttempts: _Optional[int] = ..., requestedPartitions: _Optional[int] = ..., namespace: _Optional[str] = ..., retryPolicy: _Optional[_Union[RetryPolicy, _Mapping]] = ...) -> None: ...
+    logicalQueues: str
+    def __init__(self, queueName: _Optional[str] = ..., deadQueue: _Optional[str] = ..., reference: _Optional[str] = ..., leaseTimeout: _Optional[str] = ..., expireTimeout: _Optional[str] = ..., maxAttempts: _Optional[int] = ..., requestedPartitions: _Optional[int] = ..., namespace: _Optional[str] = ..., retryPolicy: _Optional[_Union[RetryPolicy, _Mapping]] = ..., logicalQueues: _Optional[str] = ...) -> None: ...
 
 class UpdateRequest(_message.Message):
-    __slots__ = ("queueName", "deadQueue", "reference", "leaseTimeout", "expireTimeout", "maxAttempts", "requestedPartitions", "namespace", "retryPolicy")
+    __slots__ = ("queueName", "deadQueue", "reference", "leaseTimeout", "expireTimeout", "maxAttempts", "requestedPartitions", "namespace", "retryPolicy", "logicalQueues")
     QUEUENAME_FIELD_NUMBER: _ClassVar[int]
     DEADQUEUE_FIELD_NUMBER: _ClassVar[int]
     REFERENCE_FIELD_NUMBER: _ClassVar[int]
@@ -54,6 +56,7 @@ class UpdateRequest(_message.Message):
     REQUESTEDPARTITIONS_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     RETRYPOLICY_FIELD_NUMBER: _ClassVar[int]
+    LOGICALQUEUES_FIELD_NUMBER: _ClassVar[int]
     queueName: str
     deadQueue: str
     reference: str
@@ -63,7 +66,8 @@ class UpdateRequest(_message.Message):
     requestedPartitions: int
     namespace: str
     retryPolicy: RetryPolicy
-    def __init__(self, queueName: _Optional[str] = ..., deadQueue: _Optional[str] = ..., reference: _Optional[str] = ..., leaseTimeout: _Optional[str] = ..., expireTimeout: _Optional[str] = ..., maxAttempts: _Optional[int] = ..., requestedPartitions: _Optional[int] = ..., namespace: _Optional[str] = ..., retryPolicy: _Optional[_Union[RetryPolicy, _Mapping]] = ...) -> None: ...
+    logicalQueues: str
+    def __init__(self, queueName: _Optional[str] = ..., deadQueue: _Optional[str] = ..., reference: _Optional[str] = ..., leaseTimeout: _Optional[str] = ..., expireTimeout: _Optional[str] = ..., maxAttempts: _Optional[int] = ..., requestedPartitions: _Optional[int] = ..., namespace: _Optional[str] = ..., retryPolicy: _Optional[_Union[RetryPolicy, _Mapping]] = ..., logicalQueues: _Optional[str] = ...) -> None: ...
 
 class ListRequest(_message.Message):
     __slots__ = ("pivot", "limit", "namespace")
@@ -100,7 +104,7 @@ class RetryPolicyInfo(_message.Message):
     def __init__(self, base: _Optional[str] = ..., factor: _Optional[float] = ..., max: _Optional[str] = ..., jitter: _Optional[float] = ...) -> None: ...
 
 class QueueInfo(_message.Message):
-    __slots__ = ("queueName", "createdAt", "updatedAt", "deadQueue", "reference", "leaseTimeout", "expireTimeout", "maxAttempts", "requestedPartitions", "partitions", "namespace", "retryPolicy", "producePaused", "reservePaused")
+    __slots__ = ("queueName", "createdAt", "updatedAt", "deadQueue", "reference", "leaseTimeout", "expireTimeout", "maxAttempts", "requestedPartitions", "partitions", "namespace", "retryPolicy", "producePaused", "reservePaused", "logicalQueues")
     QUEUENAME_FIELD_NUMBER: _ClassVar[int]
     CREATEDAT_FIELD_NUMBER: _ClassVar[int]
     UPDATEDAT_FIELD_NUMBER: _ClassVar[int]
@@ -115,6 +119,7 @@ class QueueInfo(_message.Message):
     RETRYPOLICY_FIELD_NUMBER: _ClassVar[int]
     PRODUCEPAUSED_FIELD_NUMBER: _ClassVar[int]
     RESERVEPAUSED_FIELD_NUMBER: _ClassVar[int]
+    LOGICALQUEUES_FIELD_NUMBER: _ClassVar[int]
     queueName: str
     createdAt: _timestamp_pb2.Timestamp
     updatedAt: _timestamp_pb2.Timestamp
@@ -129,7 +134,8 @@ class QueueInfo(_message.Message):
     retryPolicy: RetryPolicyInfo
     producePaused: bool
     reservePaused: bool
-    def __init__(self, queueName: _Optional[str] = ..., createdAt: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updatedAt: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., deadQueue: _Optional[str] = ..., reference: _Optional[str] = ..., leaseTimeout: _Optional[str] = ..., expireTimeout: _Optional[str] = ..., maxAttempts: _Optional[int] = ..., requestedPartitions: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionInfo, _Mapping]]] = ..., namespace: _Optional[str] = ..., retryPolicy: _Optional[_Union[RetryPolicyInfo, _Mapping]] = ..., producePaused: _Optional[bool] = ..., reservePaused: _Optional[bool] = ...) -> None: ...
+    logicalQueues: str
+    def __init__(self, queueName: _Optional[str] = ..., createdAt: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updatedAt: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., deadQueue: _Optional[str] = ..., reference: _Optional[str] = ..., leaseTimeout: _Optional[str] = ..., expireTimeout: _Optional[str] = ..., maxAttempts: _Optional[int] = ..., requestedPartitions: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionInfo, _Mapping]]] = ..., namespace: _Optional[str] = ..., retryPolicy: _Optional[_Union[RetryPolicyInfo, _Mapping]] = ..., producePaused: _Optional[bool] = ..., reservePaused: _Optional[bool] = ..., logicalQueues: _Optional[str] = ...) -> None: ...
 
 class PartitionInfo(_message.Message):
     __slots__ = ("partition", "backend", "state", "epoch", "logicalQueue", "ready", "leased", "scheduled", "outbox")

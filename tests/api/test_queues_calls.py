@@ -52,6 +52,19 @@ async def test_queue_has_what_it_was_created_with(api: Api) -> None:
     assert {each["state"] for each in extended["partitions"]} == {"available"}
 
 
+async def test_logical_queues_are_auto_or_a_number(api: Api) -> None:
+    """A queue follows the load unless a number is given; an update changes it both ways, in either encoding."""
+    assert (await info(api))["logical_queues"] == "auto"
+    await api.ok("queues.create", queue_name="q", requested_partitions=4, logical_queues="2")
+    assert (await info(api, queue_name="q"))["logical_queues"] == "2"
+    await api.ok("queues.update", queue_name="q", reference="r")
+    assert (await info(api, queue_name="q"))["logical_queues"] == "2"
+    await api.protobuf("queues.update", queueName="q", logicalQueues="auto")
+    assert (await info(api, queue_name="q"))["logical_queues"] == "auto"
+    refused = await api.call("queues.update", queue_name="q", logical_queues="")
+    assert (refused.status, refused.json["message"].partition(";")[0]) == (400, "logical_queues is invalid")
+
+
 async def test_defaults_are_shown(api: Api) -> None:
     """A queue that was given a name only has the defaults."""
     found = await info(api)
@@ -182,6 +195,11 @@ async def test_config_reload_without_config_says_so(api: Api) -> None:
         ({"queue_name": "q", "max_attempts": -1}, "max_attempts"),
         ({"queue_name": "q", "requested_partitions": -1}, "requested_partitions"),
         ({"queue_name": "q", "requested_partitions": 100_000}, "requested_partitions"),
+        ({"queue_name": "q", "logical_queues": "some"}, "logical_queues"),
+        ({"queue_name": "q", "logical_queues": "0"}, "logical_queues"),
+        ({"queue_name": "q", "logical_queues": "-1"}, "logical_queues"),
+        ({"queue_name": "q", "logical_queues": "1025"}, "logical_queues"),
+        ({"queue_name": "q", "logical_queues": "9" * 5000}, "logical_queues"),
         ({"queue_name": "q", "dead_queue": "q"}, "dead_queue"),
         ({"queue_name": "q", "dead_queue": "none"}, "dead_queue"),
         ({"queue_name": "q", "retry_policy": {"base": "x"}}, "retry_policy.base"),

@@ -91,6 +91,7 @@ def test_an_unreachable_server_is_one_line(capsys: pytest.CaptureFixture[str]) -
         ["nonsense"],
         ["create"],
         ["create", "mail", "--lease-timeout", "soon"],
+        ["create", "mail", "--logical-queues", "some"],
         ["produce", "mail"],
         ["produce", "mail", "x", "--file", "-"],
         ["produce", "mail", "x", "--at", "tomorrow"],
@@ -148,7 +149,8 @@ def test_create_and_update_send_what_was_given(double: ServerDouble, capsys: pyt
     """Options become the fields of the wire, and what was not given is not sent."""
     double.on("queues.create", lambda _: OK)
     double.on("queues.update", lambda _: OK)
-    assert main(["create", "mail", "--partitions", "4", "--lease-timeout", "90s", "--retry-base", "1s"]) == 0
+    settings = ["--partitions", "4", "--lease-timeout", "90s", "--retry-base", "1s", "--logical-queues", "2"]
+    assert main(["create", "mail", *settings]) == 0
     assert main(["update", "mail", "--max-attempts", "0", "--dead-queue", ""]) == 0
     assert double.asked["queues.create"] == [
         {
@@ -156,6 +158,7 @@ def test_create_and_update_send_what_was_given(double: ServerDouble, capsys: pyt
             "requested_partitions": 4,
             "lease_timeout": "1m30s",
             "retry_policy": {"base": "1s"},
+            "logical_queues": "2",
         }
     ]
     assert double.asked["queues.update"] == [{"queue_name": "mail", "max_attempts": 0, "dead_queue": ""}]

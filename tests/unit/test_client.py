@@ -168,8 +168,12 @@ async def test_an_update_names_only_what_changes(double: ServerDouble, client: C
     """What is not given stays out of the request, and a zero that is given stays in it."""
     double.on("queues.update", lambda _: OK)
     await client.update_queue("mail", expire_timeout=0, dead_queue="", retry_policy=RetryPolicy(base="1s"))
+    await client.update_queue("mail", logical_queues=4, reference=None)
+    with pytest.raises(TypeError, match="lease_timout"):
+        await client.update_queue("mail", lease_timout=1)  # type: ignore[call-arg]
     assert double.asked["queues.update"] == [
-        {"queue_name": "mail", "expire_timeout": "0s", "dead_queue": "", "retry_policy": {"base": "1s"}}
+        {"queue_name": "mail", "expire_timeout": "0s", "dead_queue": "", "retry_policy": {"base": "1s"}},
+        {"queue_name": "mail", "logical_queues": "4"},
     ]
 
 
