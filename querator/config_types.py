@@ -20,6 +20,7 @@ _KINDS: dict[Any, str] = {
     float: "a number",
     bool: "true or false",
     str | list[str]: "a text or a list of texts",
+    str | int: "a text or a whole number",
 }
 
 S = TypeVar("S", bound=msgspec.Struct)
