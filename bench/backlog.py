@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from bench.contestants import Querator
+from bench.contestants import Querator, database
 from bench.environment import describe
 from bench.figures import Spread, ratios
 from bench.generator import Timing, generate
@@ -67,7 +67,8 @@ def run_backlog(setting: Setting, sizes: Sequence[int], case: Case) -> Report:
 
 
 def _open_site(setting: Setting, stack: ExitStack, size: int) -> _Site:
-    server = ServerProcess(setting.folder / f"backlog-{size}", setting.driver)
+    below = stack.enter_context(database(setting.folder / f"database-{size}", setting.driver))
+    server = ServerProcess(setting.folder / f"backlog-{size}", setting.driver, storage=below.options)
     server.start()
     stack.callback(server.stop)
     name = f"{short(size)} waiting"
@@ -75,7 +76,7 @@ def _open_site(setting: Setting, stack: ExitStack, size: int) -> _Site:
     return _Site(
         size=size,
         server=server,
-        contestant=Querator(name, server.address, pid),
+        contestant=Querator(name, server.address, pid, database=below.pid),
         control=Control(server.address),
         empty_bytes=memory(pid).resident_bytes,
     )

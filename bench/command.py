@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from bench.backlog import run_backlog
+from bench.bloat import run_bloat
 from bench.environment import RESULTS, work_folder
 from bench.generator import GeneratorFailed, Timing
 from bench.load import CallFailed
@@ -21,6 +22,7 @@ from bench.profile import profile_case
 from bench.report import Report, show, write_json
 from bench.rounds import Case, ItemsLost, OnRound, Plan, TooShort
 from bench.suite import Setting, run_cases, run_latency, run_parts, run_suite
+from bench.suite_postgres import CLIENTS, run_postgres
 
 _DISK = Path("/var/tmp")  # outlives a reboot by convention, so it is on a disk; passable for every user
 _LOG_WIDTH = 130
@@ -121,7 +123,7 @@ def _run(options: _Options, make: Callable[[Setting], Report]) -> None:
 
 
 @click.group(invoke_without_command=True)
-@click.option("--driver", type=click.Choice(["sqlite", "memory"]), default="sqlite", show_default=True)
+@click.option("--driver", type=click.Choice(["sqlite", "memory", "postgres"]), default="sqlite", show_default=True)
 @click.option("--url", help="Measure the server that runs there, instead of starting one.")
 @click.option(
     "--duration", type=click.FloatRange(0.1), default=4.0, show_default=True, help="Seconds measured a round."
@@ -231,6 +233,27 @@ def backlog(options: _Options, *, sizes: list[int], batch: int, clients: int, pa
 
 
 @bench.command()
+@click.option("--partitions", type=click.IntRange(1), default=2, show_default=True, help="Of our queue.")
+@click.option("--connections", type=click.IntRange(1), default=8, show_default=True, help="Of each bare loop.")
+@click.pass_obj
+def postgres(options: _Options, *, partitions: int, connections: int) -> None:
+    """On one PostgreSQL: our server, SKIP LOCKED, our commit function in a bare loop, and a row per item."""
+    _run(options, lambda setting: run_postgres(setting, partitions, connections))
+
+
+@bench.command()
+@click.option("--seconds", type=click.FloatRange(1), default=60.0, show_default=True, help="That it is held.")
+@click.option("--windows", type=click.IntRange(2), default=12, show_default=True, help="Rows of the table for these.")
+@click.option("--batch", type=click.IntRange(1, 1000), default=100, show_default=True)
+@click.option("--partitions", type=click.IntRange(1), default=2, show_default=True)
+@click.pass_obj
+def bloat(options: _Options, *, seconds: float, windows: int, batch: int, partitions: int) -> None:
+    """On PostgreSQL with a snapshot that somebody holds open: rate and sizes before it, with it and after it."""
+    case = Case(batch=batch, clients=CLIENTS, partitions=partitions)
+    _run(options, lambda setting: run_bloat(setting, seconds, windows, case))
+
+
+@bench.command()
 @click.option("--rates", type=_Numbers(), default="200,500,1000,2000", show_default=True, help="Cycles per second.")
 @click.option("--batch", type=click.IntRange(1, 1000), default=1, show_default=True)
 @click.option("--clients", type=click.IntRange(1), default=64, show_default=True, help="Connections at most in use.")
@@ -244,13 +267,16 @@ def latency(options: _Options, *, rates: list[int], batch: int, clients: int) ->
 @click.option("--workload", type=click.Choice(["cycle", "produce"]), default="cycle", show_default=True)
 @click.option("--batch", type=click.IntRange(1, 1000), default=1, show_default=True)
 @click.option("--clients", type=click.IntRange(1), default=64, show_default=True)
+@click.option("--partitions", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--native", is_flag=True, help="Also see into C extensions.")
 @click.option("--idle", is_flag=True, help="Also count threads that wait, for example for the disk.")
 @click.option("--top", type=click.IntRange(1), default=30, show_default=True, help="Functions in the table.")
 @click.pass_obj
-def profile(options: _Options, *, workload: str, batch: int, clients: int, native: bool, idle: bool, top: int) -> None:
+def profile(
+    options: _Options, *, workload: str, batch: int, clients: int, partitions: int, native: bool, idle: bool, top: int
+) -> None:
     """Sample the server with py-spy under one workload: a flame graph, and a table of where the time goes."""
-    case = Case(workload=workload, batch=batch, clients=clients)
+    case = Case(workload=workload, batch=batch, clients=clients, partitions=partitions)
     try:
         with options.setting() as setting:
             result = profile_case(setting, case, native=native, idle=idle)

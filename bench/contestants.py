@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from bench import peers_beanstalkd, postgres_server
 from bench.generator import Timing, generate
@@ -19,6 +19,7 @@ from bench.server_process import Control, ServerProcess
 LIMITS = ("sqlite rows", "sqlite blocks")
 ROWS = LIMITS[0]
 SERVER = "server"
+DATABASE = "database"  # the processes of a database server, where it is not the contestant itself
 OnMissing = Callable[[str], None]
 
 
@@ -45,11 +46,14 @@ def split_load(load: Load, processes: int) -> list[Load]:
 class Querator:
     """A server that we started, or one that runs already at an address."""
 
-    def __init__(self, name: str, address: str, pid: int | None = None, role: str = "querator") -> None:
+    def __init__(
+        self, name: str, address: str, pid: int | None = None, role: str = "querator", database: int | None = None
+    ) -> None:
         self.name = name
         self.role = role
         self._address = address
         self._pid = pid
+        self._watched = _watched(server=pid, database=database)
         self._queues = itertools.count(1)
 
     def takes(self, case: Case) -> bool:  # noqa: ARG002 - part of the protocol
@@ -92,7 +96,7 @@ class Querator:
             total=total,
             rate=case.rate,
             numbered=case.numbered,
-            watched={SERVER: self._pid} if self._pid else {},
+            watched=self._watched,
         )
         return split_load(load, case.processes)
 
@@ -112,15 +116,34 @@ class Querator:
             raise ItemsLost(f"{produced} items were produced, {len(numbers)} came out")
 
 
-class Single:
-    """A limit or a peer: one process of load, whose driver looks itself whether anything is left."""
+def _watched(**processes: int | None) -> dict[str, int]:
+    """Those of a server and a database that are known."""
+    return {name: pid for name, pid in processes.items() if pid is not None}
 
-    def __init__(self, name: str, role: str, address: str, pid: int | None = None, max_batch: int = 1000) -> None:
+
+class Single:
+    """A limit or a peer: one process of load, whose driver looks itself whether anything is left.
+
+    It gets as many clients as the case has, unless it is told how many are best for it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        role: str,
+        address: str,
+        *,
+        pid: int | None = None,
+        database: int | None = None,
+        max_batch: int = 1000,
+        clients: int | None = None,
+    ) -> None:
         self.name = name
         self.role = role
         self._max_batch = max_batch
         self._address = address
-        self._pid = pid
+        self._clients = clients
+        self._watched = _watched(server=pid, database=database)
         self._queues = itertools.count(1)
 
     def takes(self, case: Case) -> bool:
@@ -134,8 +157,8 @@ class Single:
             address=self._address,
             queue_name=f"bench-{self.name.replace(' ', '-')}-{next(self._queues)}",
             batch=case.batch,
-            clients=case.clients,
-            watched={SERVER: self._pid} if self._pid else {},
+            clients=self._clients or case.clients,
+            watched=self._watched,
         )
         result = merge(generate([load], timing), produce_only=False)
         if result.produced != result.completed:
@@ -173,8 +196,29 @@ def peers(folder: Path, on_missing: OnMissing) -> Iterator[list[Contestant]]:
             peer = make(folder / name)
             stack.callback(peer.stop)
             peer.start()
-            found.append(Single(name, "peer", peer.address, peer.pid(), max_batch))
+            found.append(Single(name, "peer", peer.address, pid=peer.pid(), max_batch=max_batch))
         yield found
+
+
+class Database(NamedTuple):
+    """What a backend keeps its partitions in, if that is a server of its own."""
+
+    options: Mapping[str, object]  # of the backend
+    pid: int | None
+
+
+@contextmanager
+def database(folder: Path, driver: str) -> Iterator[Database]:
+    """What the driver needs, made in the folder."""
+    if driver != "postgres":
+        yield Database({}, None)
+        return
+    server = postgres_server.Postgres(folder)
+    server.start()
+    try:
+        yield Database({"dsn": server.address}, server.pid())
+    finally:
+        server.stop()
 
 
 @contextmanager
@@ -184,10 +228,16 @@ def served(folder: Path, driver: str, url: str | None) -> Iterator[Querator]:
         address = url.removeprefix("http://").rstrip("/")
         yield Querator(f"server at {address}", address)
         return
-    server = ServerProcess(folder / f"querator-{driver}", driver)
+    with database(folder / f"database-{driver}", driver) as below, serve_on(below, folder, driver) as querator:
+        yield querator
+
+
+@contextmanager
+def serve_on(below: Database, folder: Path, driver: str) -> Iterator[Querator]:
+    server = ServerProcess(folder / f"querator-{driver}", driver, storage=below.options)
     server.start()
     try:
-        yield Querator(f"querator ({driver})", server.address, server.process.pid)
+        yield Querator(f"querator ({driver})", server.address, server.process.pid, database=below.pid)
     finally:
         server.stop()
 
@@ -205,8 +255,10 @@ def without_parts(folder: Path, driver: str) -> Iterator[list[Contestant]]:
     with ExitStack() as stack:
         found: list[Contestant] = []
         for name, options in PARTS.items():
-            server = ServerProcess(folder / name.replace(" ", "-"), driver, options)
+            place = folder / name.replace(" ", "-")
+            below = stack.enter_context(database(place.with_suffix(".database"), driver))
+            server = ServerProcess(place, driver, options, below.options)
             stack.callback(server.stop)
             server.start()
-            found.append(Querator(name, server.address, server.process.pid, role="part"))
+            found.append(Querator(name, server.address, server.process.pid, role="part", database=below.pid))
         yield found

@@ -40,6 +40,18 @@ def _postgres(load: Load) -> Driver:
     return PostgresCycle(load)
 
 
+def _postgres_commits(load: Load) -> Driver:
+    from bench.limits_postgres import CommitLane, PostgresLimit
+
+    return PostgresLimit(load, CommitLane)
+
+
+def _postgres_rows(load: Load) -> Driver:
+    from bench.limits_postgres import PostgresLimit, RowLane
+
+    return PostgresLimit(load, RowLane)
+
+
 def _beanstalkd(load: Load) -> Driver:
     from bench.peers_beanstalkd import BeanstalkdCycle
 
@@ -55,6 +67,8 @@ _DRIVERS: dict[str, Callable[[Load], Driver]] = {
     "sqlite rows": lambda load: BareLoop(load, RowsLoop),
     "sqlite blocks": lambda load: BareLoop(load, BlocksLoop),
     "postgres": _postgres,
+    "postgres commits": _postgres_commits,
+    "postgres rows": _postgres_rows,
     "beanstalkd": _beanstalkd,
 }
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from bench.contestants import Querator
+from bench.contestants import Querator, database
 from bench.environment import RESULTS
 from bench.report import short
 from bench.rounds import Case
@@ -52,17 +52,19 @@ def profile_case(setting: Setting, case: Case, *, native: bool, idle: bool) -> P
     RESULTS.mkdir(parents=True, exist_ok=True)
     name = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-profile-{case.workload}-{case.batch}x{case.clients}"
     raw, flame_graph = RESULTS / f"{name}.txt", RESULTS / f"{name}.svg"
-    server = ServerProcess(setting.folder / "profiled", setting.driver)
-    server.start()
-    try:
-        setting.on_round(f"{case}, sampled")
-        flags = [*(["--native"] if native else []), *(["--idle"] if idle else [])]
-        contestant = Querator("querator", server.address, server.process.pid)
-        # One recording for the samples, one more for the picture: py-spy writes one format at a time.
-        rate = _record(py_spy, server.process.pid, raw, [*flags, "--format", "raw"], contestant, case, setting)
-        _record(py_spy, server.process.pid, flame_graph, [*flags, "--format", "flamegraph"], contestant, case, setting)
-    finally:
-        server.stop()
+    with database(setting.folder / "database", setting.driver) as below:
+        server = ServerProcess(setting.folder / "profiled", setting.driver, storage=below.options)
+        server.start()
+        try:
+            setting.on_round(f"{case}, sampled")
+            flags = [*(["--native"] if native else []), *(["--idle"] if idle else [])]
+            pid = server.process.pid
+            contestant = Querator("querator", server.address, pid)
+            # One recording for the samples, one more for the picture: py-spy writes one format at a time.
+            rate = _record(py_spy, pid, raw, [*flags, "--format", "raw"], contestant, case, setting)
+            _record(py_spy, pid, flame_graph, [*flags, "--format", "flamegraph"], contestant, case, setting)
+        finally:
+            server.stop()
     own, within = count_samples(raw.read_text())
     return Profile(
         case=case, rate=rate, raw=raw, flame_graph=flame_graph, own=own, within=within, samples=sum(own.values())

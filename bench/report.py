@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench.contestants import SERVER
+from bench.contestants import DATABASE, SERVER
 from bench.figures import Percentiles, Spread, ratios
 from bench.measure import GENERATOR
 from bench.proc import CpuTime
@@ -24,7 +24,7 @@ _BOUND = 0.85
 
 _LEGEND = (
     "[dim]µs: CPU time per item. server: main thread, in ours the event loop; + threads: its others, in ours the "
-    "database's. ours ÷ this: the median of the quotients of neighbouring rounds. ±: the farthest round.[/dim]"
+    "database's. database: all processes of a database server. ours ÷ this: the median of the quotients of neighbouring rounds. ±: the farthest round.[/dim]"
 )
 
 
@@ -50,6 +50,7 @@ class Report:
     outcomes: Sequence[Outcome]
     claims: Sequence[Claim] = field(default_factory=tuple)
     notes: Sequence[str] = field(default_factory=tuple)
+    series: Sequence[Mapping[str, object]] = field(default_factory=tuple)  # what was seen over time, a row each
     made_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def file_name(self, suffix: str) -> str:
@@ -82,6 +83,8 @@ def show(console: Console, report: Report) -> None:
     for group in cases(report.outcomes):
         console.print(_rates(group))
         console.print(_latencies(group))
+    if report.series:
+        console.print(_series(report.series))
     if report.claims:
         console.print(_claims(report.claims))
     for note in (*report.notes, _LEGEND):
@@ -91,12 +94,13 @@ def show(console: Console, report: Report) -> None:
 def _rates(group: Sequence[Outcome]) -> Table:
     table = Table(title=str(group[0].case), title_justify="left", title_style="bold")
     table.add_column("contestant")
-    for header in ("items/s", "±", "ours ÷ this", "server µs", "+ threads", "generator µs"):
+    for header in ("items/s", "±", "ours ÷ this", "server µs", "+ threads", "database µs", "generator µs"):
         table.add_column(header, justify="right")
     table.add_column("bound by")
     ours = next((outcome for outcome in group if outcome.role == "querator"), None)
     for outcome in group:
         server, generator = outcome.cpu_us_per_item(SERVER), outcome.cpu_us_per_item(GENERATOR)
+        database = outcome.cpu_us_per_item(DATABASE)
         table.add_row(
             f"{outcome.contestant} [dim]{outcome.role}[/dim]" if outcome.role != "querator" else outcome.contestant,
             short(outcome.rate.median),
@@ -104,6 +108,7 @@ def _rates(group: Sequence[Outcome]) -> Table:
             f"{ratios(ours.rates, outcome.rates).median:.2f}" if ours and outcome is not ours else "",
             short(server.main) if server else "",
             short(server.other) if server else "",
+            short(database.total) if database else "",
             short(generator.total) if generator else "",
             bound(outcome),
         )
@@ -114,18 +119,20 @@ def bound(outcome: Outcome) -> str:
     """What holds this contestant back, as far as CPU times tell."""
     nothing = CpuTime(0.0, 0.0)
     server, generator = outcome.busy(SERVER), outcome.busy(GENERATOR) or nothing
-    if outcome.role == "limit":
+    database = outcome.busy(DATABASE) or nothing
+    if outcome.role == "limit" and not database.total:
         return "CPU" if generator.total >= _BOUND else f"disk, {1 - generator.total:.0%} waiting"
     if generator.main >= _BOUND:
         return f"generator, {generator.main:.0%} busy"
-    if server is None:
+    if server is None and not database.total:
         return f"generator only {generator.total:.0%} busy"
+    server = server or nothing
     if server.main >= _BOUND and outcome.role == "querator":
         return f"server loop, {server.main:.0%} busy"
-    used = (server.total + generator.total) / (os.cpu_count() or 1)
+    used = (server.total + database.total + generator.total) / (os.cpu_count() or 1)
     if used >= _BOUND:
         return f"all cores, {used:.0%} busy"
-    return f"waiting: cores {used:.0%}, server loop {server.main:.0%} busy"
+    return f"waiting: cores {used:.0%}" + (f", server loop {server.main:.0%} busy" if server.total else "")
 
 
 def _latencies(group: Sequence[Outcome]) -> Table:
@@ -144,6 +151,15 @@ def _latencies(group: Sequence[Outcome]) -> Table:
 
 def _milliseconds(found: Percentiles) -> list[str]:
     return [_three(value * 1000) for value in (found.p50, found.p99, found.p999, found.highest)]
+
+
+def _series(rows: Sequence[Mapping[str, object]]) -> Table:
+    table = Table(title="over time", title_justify="left", title_style="bold")
+    for name in rows[0]:
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(*[short(value) if isinstance(value, float) else str(value) for value in row.values()])
+    return table
 
 
 def _claims(claims: Sequence[Claim]) -> Table:
@@ -174,6 +190,7 @@ def write_json(report: Report, path: Path) -> None:
             {**asdict(claim), "measured": claim.measured._asdict(), "met": claim.met} for claim in report.claims
         ],
         "notes": list(report.notes),
+        "series": [dict(row) for row in report.series],
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=2) + "\n")

@@ -97,11 +97,19 @@ class Control:
 class ServerProcess:
     """One server with its data in a folder of its own. May be killed and started again on the same data."""
 
-    def __init__(self, folder: Path, driver: str = "sqlite", options: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        driver: str = "sqlite",
+        options: Mapping[str, object] | None = None,
+        storage: Mapping[str, object] | None = None,
+    ) -> None:
+        """``options`` are of the configuration file, ``storage`` those of its backend."""
         self._folder = folder
-        self._config = dict(options or {})  # of the configuration file
+        self._config = dict(options or {})
         if driver != "sqlite":
-            self._config["storage"] = [{"name": "bench", "driver": driver, "affinity": 1.0}]
+            backend = {"name": "bench", "driver": driver, "affinity": 1.0, "options": dict(storage or {})}
+            self._config["storage"] = [backend]
         self._process: subprocess.Popen[bytes] | None = None
         self.log = folder / "server.log"
         self.address = ""
