@@ -1,7 +1,7 @@
 """The calls: each a plain function from bytes to bytes, which knows no HTTP framework.
 
 A door finds the `Call` by its path, gives it the body, waits for what it asks, and gets the bytes of the answer.
-What a call does is in the modules by noun (`api.queue_calls`, `api.queues_calls`, `api.storage_calls`).
+What a call does is in the modules by noun (`api.queue_calls`, `api.queues_calls`, `api.storage_calls`, `api.cluster_calls`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 import structlog
 
+from api.cluster_calls import ClusterCalls
 from api.codec import json_reader, protobuf_reader, write_protobuf
 from api.forms import Form
 from api.queue_calls import QueueCalls
@@ -127,6 +128,7 @@ def _cold_calls(router: Router, limits: Limits, reload_config: ReloadConfig | No
     queue = QueueCalls(router, limits)
     queues = QueuesCalls(router, limits)
     storage = StorageCalls(router, limits)
+    cluster = ClusterCalls(router, limits)
 
     async def reload(_request: wire.ConfigReloadRequest, _extended: bool) -> wire.ConfigReloadAnswer:
         if reload_config is None:
@@ -151,6 +153,8 @@ def _cold_calls(router: Router, limits: Limits, reload_config: ReloadConfig | No
         "storage/scheduled.list": storage.list_scheduled,
         "storage/items.import": storage.import_items,
         "storage.list": storage.list_backends,
+        "cluster.info": cluster.info,
+        "cluster.route": cluster.route,
         "config.reload": reload,
     }
     body_limits = {"storage/items.import": limits.import_body_bytes}

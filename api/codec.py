@@ -15,9 +15,9 @@ from msgspec import UNSET, UnsetType
 
 from querator import wire
 from querator.errors import ContentError
-from querator.v1 import config_pb2, envelope_pb2, queue_pb2, queues_pb2, storage_pb2
+from querator.v1 import cluster_pb2, config_pb2, envelope_pb2, queue_pb2, queues_pb2, storage_pb2
 
-_MODULES = (envelope_pb2, queue_pb2, queues_pb2, storage_pb2, config_pb2)
+_MODULES = (envelope_pb2, queue_pb2, queues_pb2, storage_pb2, cluster_pb2, config_pb2)
 MESSAGES: dict[str, type[Message]] = {
     name: getattr(module, name) for module in _MODULES for name in module.DESCRIPTOR.message_types_by_name
 }

@@ -120,7 +120,11 @@ class QueueCalls:
     async def stats(self, request: wire.StatsRequest, extended: bool) -> wire.StatsAnswer:
         stats = await self._router.queue_stats(request.queue_name)
         logical_queues = [_logical_queue_stats(each, extended) for each in stats.logical_queues]
-        return wire.StatsAnswer(queue_name=stats.queue_name, logical_queues=logical_queues)
+        answer = wire.StatsAnswer(queue_name=stats.queue_name, logical_queues=logical_queues)
+        if extended:
+            answer.partial = self._router.is_partial(stats)
+            answer.missing = stats.missing
+        return answer
 
     async def clear(self, request: wire.ClearRequest, _extended: bool) -> None:
         if not request.queue and not request.scheduled:

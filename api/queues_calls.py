@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -9,13 +10,13 @@ from msgspec import UNSET
 
 from api.checks import check_limit, read_duration
 from cluster.router import Router
+from cluster.sight import OwnedPartition
 from querator import wire
 from querator.durations import format_duration, to_instant
 from querator.errors import InvalidRequest
 from querator.limits import Limits
 from querator.queues import (
     PartitionPlace,
-    PartitionStats,
     Queue,
     QueueSettings,
     QueueStats,
@@ -75,7 +76,11 @@ class QueuesCalls:
         queue = self._router.queue(request.queue_name)
         info = _queue_info(queue, extended)
         if extended:
-            _add_stats(info, await self._router.queue_stats(request.queue_name))
+            stats = await self._router.queue_stats(request.queue_name)
+            _add_stats(info, stats)
+            _add_owners(info, self._router.sight.owners(request.queue_name))
+            info.partial = self._router.is_partial(stats)
+            info.missing = stats.missing
         return info
 
 
@@ -136,18 +141,27 @@ def _partition_info(place: PartitionPlace, extended: bool) -> wire.PartitionInfo
 
 
 def _add_stats(info: wire.QueueInfo, stats: QueueStats) -> None:
-    by_number: dict[int, tuple[int, PartitionStats]] = {
-        partition.partition: (index, partition)
-        for index, logical_queue in enumerate(stats.logical_queues)
+    by_number = {
+        partition.partition: partition
+        for logical_queue in stats.logical_queues
         for partition in logical_queue.partitions
     }
     for partition in info.partitions:
-        if partition.partition not in by_number:
-            continue
-        partition.logical_queue, found = by_number[partition.partition]
-        partition.state = found.state
-        partition.epoch = found.epoch
-        partition.ready = found.ready
-        partition.leased = found.leased
-        partition.scheduled = found.scheduled
-        partition.outbox = found.outbox
+        found = by_number.get(partition.partition)
+        if found is not None:
+            partition.state = found.state
+            partition.ready = found.ready
+            partition.leased = found.leased
+            partition.scheduled = found.scheduled
+            partition.outbox = found.outbox
+
+
+def _add_owners(info: wire.QueueInfo, owners: Sequence[OwnedPartition]) -> None:
+    by_number = {owned.partition: owned for owned in owners}
+    for partition in info.partitions:
+        owned = by_number.get(partition.partition)
+        if owned is not None:
+            partition.instance = owned.instance
+            partition.address = owned.address
+            partition.logical_queue = owned.logical_queue
+            partition.epoch = owned.epoch

@@ -70,6 +70,7 @@ class Participant:
         )
         self.router = Router(self.host, self.peers, self.membership, limits)
         self.election = Election(coordinator, key=_LEADER, value=me.id.encode(), ttl_ms=lease_ms, clock=clock)
+        self.router.sight.leader = self._leader_id
         self._loads = Mirror(coordinator, LOADS, decode_report)
         self._leader = Leader(
             catalog=self.catalog,
@@ -84,6 +85,9 @@ class Participant:
         self._tasks: list[asyncio.Task[None]] = []
         self._buried = False  # what was doomed before the start, as far as it can be
         self.catalog.listen(self._queue_changed)
+
+    def _leader_id(self) -> str:
+        return (self.election.leader or b"").decode()
 
     def _queue_changed(self, queue_name: str) -> None:
         self.host.follow(queue_name)

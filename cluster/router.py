@@ -16,6 +16,7 @@ from cluster.membership import Membership
 from cluster.peers import Peers
 from cluster.reserving import Reserving
 from cluster.routes import Route
+from cluster.sight import ClusterSight
 from querator.clock import Clock
 from querator.errors import NoSuchQueue, QueratorError, RetryRequest, Stopping
 from querator.inspection import ItemView
@@ -52,6 +53,7 @@ class Router:
         self._routes: dict[str, Route] = {}
         self.reserving = Reserving(self.route, peers, host.clock)
         self.management = Management(host, self, membership, peers, limits)
+        self.sight = ClusterSight(host.catalog, membership)
         self._answers = Answers(host, self.reserving)
         peers.answer_with(self._answers)
         host.deliver = self._deliver
@@ -242,6 +244,21 @@ class Router:
             if name in report and report[name].ok:
                 report[name] = Health(ok=False, details=f"{failing} partitions cannot be used")
         return report
+
+    # For those who go to the owner themselves.
+
+    def is_partial(self, stats: QueueStats) -> bool:
+        """Whether what some partitions hold is not told."""
+        told = sum(len(each.partitions) for each in stats.logical_queues)
+        return bool(stats.missing) or told < len(self.queue(stats.queue_name).partitions)
+
+    def elsewhere(self, queue_name: str, partition: int | None = None) -> str:
+        """Where clients reach the instance that has to be asked, for one partition or for any; empty if that is here."""
+        route = self.route(queue_name)
+        if partition is None and route.here:
+            return ""
+        owner = route.any() if partition is None else route.owner(partition)
+        return self.sight.address(owner) if isinstance(owner, str) else ""
 
 
 async def _health(backend: Backend) -> Health:

@@ -153,6 +153,8 @@ class LogicalQueueStats(Answer, kw_only=True):
 class StatsAnswer(Answer, kw_only=True):
     queue_name: str = ""
     logical_queues: list[LogicalQueueStats] = field(default_factory=list, name="logicalQueues")
+    partial: bool = False  # extended: some partitions are not in it
+    missing: list[str] = []  # extended: the instances that did not tell what they hold
 
 
 class ClearRequest(Request, kw_only=True):
@@ -228,6 +230,8 @@ class PartitionInfo(Answer, kw_only=True):
     leased: int = 0
     scheduled: int = 0
     outbox: int = 0
+    instance: str = ""
+    address: str = ""
 
 
 class RetryPolicyInfo(Answer, kw_only=True):
@@ -253,6 +257,8 @@ class QueueInfo(Answer, kw_only=True):
     produce_paused: bool = False
     reserve_paused: bool = False
     logical_queues: str = ""
+    partial: bool = False  # what some partitions hold is not known
+    missing: list[str] = []  # the instances that did not tell what they hold
 
 
 class ListAnswer(Answer, kw_only=True):
@@ -335,6 +341,57 @@ class BackendsAnswer(Answer, kw_only=True):
     backends: list[BackendInfo] = []
 
 
+# cluster.*
+
+
+class ClusterInfoRequest(Request, kw_only=True):
+    pivot: str = ""  # the name of a queue, or `name~number`
+    limit: Int32 = 0
+
+
+class InstanceInfo(Answer, kw_only=True):
+    id: str = ""
+    host: str = ""
+    addresses: list[str] = []
+    version: str = ""
+    started_at: Instant | UnsetType = UNSET
+    draining: bool = False
+    backends: list[str] = []
+    leader: bool = False
+
+
+class LogicalQueueInfo(Answer, kw_only=True):
+    queue_name: str = ""
+    number: Int32 = 0
+    instance: str = ""
+    epoch: int = 0
+    partitions: list[Int32] = []
+
+
+class ClusterInfoAnswer(Answer, kw_only=True):
+    instances: list[InstanceInfo] = []
+    leader: str = ""
+    logical_queues: list[LogicalQueueInfo] = []
+
+
+class ClusterRouteRequest(Request, kw_only=True):
+    queue_name: str = ""
+
+
+class PartitionRoute(Answer, kw_only=True):
+    partition: Int32 = 0
+    instance: str = ""
+    address: str = ""
+    logical_queue: Int32 = 0
+    epoch: int = 0
+
+
+class ClusterRouteAnswer(Answer, kw_only=True):
+    queue_name: str = ""
+    partitions: list[PartitionRoute] = []
+    addresses: list[str] = []  # of all instances
+
+
 # config.*
 
 
@@ -375,6 +432,8 @@ SHAPES: Mapping[str, Shape] = {
     "storage/items.import": Shape(ImportRequest, ImportAnswer),
     "storage/items.delete": Shape(StorageDeleteRequest, Envelope),
     "storage.list": Shape(BackendsRequest, BackendsAnswer),
+    "cluster.info": Shape(ClusterInfoRequest, ClusterInfoAnswer),
+    "cluster.route": Shape(ClusterRouteRequest, ClusterRouteAnswer),
     "config.reload": Shape(ConfigReloadRequest, ConfigReloadAnswer),
 }
 

@@ -173,12 +173,16 @@ class StatsRequest(_message.Message):
     def __init__(self, queueName: _Optional[str] = ...) -> None: ...
 
 class StatsAnswer(_message.Message):
-    __slots__ = ("queueName", "logicalQueues")
+    __slots__ = ("queueName", "logicalQueues", "partial", "missing")
     QUEUENAME_FIELD_NUMBER: _ClassVar[int]
     LOGICALQUEUES_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
     queueName: str
     logicalQueues: _containers.RepeatedCompositeFieldContainer[LogicalQueueStats]
-    def __init__(self, queueName: _Optional[str] = ..., logicalQueues: _Optional[_Iterable[_Union[LogicalQueueStats, _Mapping]]] = ...) -> None: ...
+    partial: bool
+    missing: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, queueName: _Optional[str] = ..., logicalQueues: _Optional[_Iterable[_Union[LogicalQueueStats, _Mapping]]] = ..., partial: _Optional[bool] = ..., missing: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LogicalQueueStats(_message.Message):
     __slots__ = ("produceWaiting", "leaseWaiting", "completeWaiting", "inFlight", "partitions")

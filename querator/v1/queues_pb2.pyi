@@ -104,7 +104,7 @@ class RetryPolicyInfo(_message.Message):
     def __init__(self, base: _Optional[str] = ..., factor: _Optional[float] = ..., max: _Optional[str] = ..., jitter: _Optional[float] = ...) -> None: ...
 
 class QueueInfo(_message.Message):
-    __slots__ = ("queueName", "createdAt", "updatedAt", "deadQueue", "reference", "leaseTimeout", "expireTimeout", "maxAttempts", "requestedPartitions", "partitions", "namespace", "retryPolicy", "producePaused", "reservePaused", "logicalQueues")
+    __slots__ = ("queueName", "createdAt", "updatedAt", "deadQueue", "reference", "leaseTimeout", "expireTimeout", "maxAttempts", "requestedPartitions", "partitions", "namespace", "retryPolicy", "producePaused", "reservePaused", "logicalQueues", "partial", "missing")
     QUEUENAME_FIELD_NUMBER: _ClassVar[int]
     CREATEDAT_FIELD_NUMBER: _ClassVar[int]
     UPDATEDAT_FIELD_NUMBER: _ClassVar[int]
@@ -120,6 +120,8 @@ class QueueInfo(_message.Message):
     PRODUCEPAUSED_FIELD_NUMBER: _ClassVar[int]
     RESERVEPAUSED_FIELD_NUMBER: _ClassVar[int]
     LOGICALQUEUES_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
     queueName: str
     createdAt: _timestamp_pb2.Timestamp
     updatedAt: _timestamp_pb2.Timestamp
@@ -135,10 +137,12 @@ class QueueInfo(_message.Message):
     producePaused: bool
     reservePaused: bool
     logicalQueues: str
-    def __init__(self, queueName: _Optional[str] = ..., createdAt: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updatedAt: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., deadQueue: _Optional[str] = ..., reference: _Optional[str] = ..., leaseTimeout: _Optional[str] = ..., expireTimeout: _Optional[str] = ..., maxAttempts: _Optional[int] = ..., requestedPartitions: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionInfo, _Mapping]]] = ..., namespace: _Optional[str] = ..., retryPolicy: _Optional[_Union[RetryPolicyInfo, _Mapping]] = ..., producePaused: _Optional[bool] = ..., reservePaused: _Optional[bool] = ..., logicalQueues: _Optional[str] = ...) -> None: ...
+    partial: bool
+    missing: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, queueName: _Optional[str] = ..., createdAt: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updatedAt: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., deadQueue: _Optional[str] = ..., reference: _Optional[str] = ..., leaseTimeout: _Optional[str] = ..., expireTimeout: _Optional[str] = ..., maxAttempts: _Optional[int] = ..., requestedPartitions: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionInfo, _Mapping]]] = ..., namespace: _Optional[str] = ..., retryPolicy: _Optional[_Union[RetryPolicyInfo, _Mapping]] = ..., producePaused: _Optional[bool] = ..., reservePaused: _Optional[bool] = ..., logicalQueues: _Optional[str] = ..., partial: _Optional[bool] = ..., missing: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PartitionInfo(_message.Message):
-    __slots__ = ("partition", "backend", "state", "epoch", "logicalQueue", "ready", "leased", "scheduled", "outbox")
+    __slots__ = ("partition", "backend", "state", "epoch", "logicalQueue", "ready", "leased", "scheduled", "outbox", "instance", "address")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     BACKEND_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -148,6 +152,8 @@ class PartitionInfo(_message.Message):
     LEASED_FIELD_NUMBER: _ClassVar[int]
     SCHEDULED_FIELD_NUMBER: _ClassVar[int]
     OUTBOX_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
     partition: int
     backend: str
     state: str
@@ -157,7 +163,9 @@ class PartitionInfo(_message.Message):
     leased: int
     scheduled: int
     outbox: int
-    def __init__(self, partition: _Optional[int] = ..., backend: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., logicalQueue: _Optional[int] = ..., ready: _Optional[int] = ..., leased: _Optional[int] = ..., scheduled: _Optional[int] = ..., outbox: _Optional[int] = ...) -> None: ...
+    instance: str
+    address: str
+    def __init__(self, partition: _Optional[int] = ..., backend: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., logicalQueue: _Optional[int] = ..., ready: _Optional[int] = ..., leased: _Optional[int] = ..., scheduled: _Optional[int] = ..., outbox: _Optional[int] = ..., instance: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
 
 class DeleteRequest(_message.Message):
     __slots__ = ("queueName", "force")

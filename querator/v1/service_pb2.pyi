@@ -1,3 +1,4 @@
+from querator.v1 import cluster_pb2 as _cluster_pb2
 from querator.v1 import config_pb2 as _config_pb2
 from querator.v1 import consume_pb2 as _consume_pb2
 from querator.v1 import envelope_pb2 as _envelope_pb2

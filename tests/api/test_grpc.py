@@ -78,6 +78,8 @@ async def tell(send: Send) -> list[tuple[str, Any]]:
     await ask("storage/items.import", queueName="work", items=[{"payload": b"new"}])
     await ask("storage/items.delete", queueName="work", ids=[listed.items[-1].id])
     await ask("storage.list")
+    await ask("cluster.info", limit=1)
+    await ask("cluster.route", queueName="work")
     await ask("queue.pause", queueName="work", reserve=True)
     await ask("queue.resume", queueName="work")
     await ask("queue.reload", queueName="work")
@@ -90,11 +92,12 @@ async def tell(send: Send) -> list[tuple[str, Any]]:
 
 
 def plain(answer: Any) -> Any:
-    """An answer without what differs from run to run: ids, instants and durations."""
+    """An answer without what differs from run to run: ids, instances, instants and durations."""
     if isinstance(answer, tuple):
         return answer
     text = repr(MessageToDict(answer))
     text = re.sub(r"'[0-7][0-9a-f]{22}'", "ID", text)
+    text = re.sub(r"'[0-9a-f]{8}'", "INSTANCE", text)
     return re.sub(r"'\d{4}-\d\d-\d\dT[^']*'|'[\d.]+(ms|s|m|h)'", "TIME", text)
 
 

@@ -1,0 +1,84 @@
+"""What this instance knows of the cluster: who is in it, who leads, and who owns what. Nothing here changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from cluster.assignment import NOBODY, LogicalQueuePlace
+from cluster.catalog import Catalog
+from cluster.membership import Member, Membership
+from querator.errors import InvalidRequest
+
+_BETWEEN = "~"  # a queue's name and a number in a pivot; no queue has it in its name
+
+
+class PlacedLogicalQueue(NamedTuple):
+    queue_name: str
+    place: LogicalQueuePlace
+
+
+class OwnedPartition(NamedTuple):
+    partition: int
+    instance: str  # `NOBODY` if none owns it now
+    address: str  # where clients reach that instance; empty if that is not known
+    logical_queue: int
+    epoch: int
+
+
+class ClusterSight:
+    """Answered from memory; it may be a little old. ``leader`` gives the id of who leads, empty if that is not known."""
+
+    def __init__(self, catalog: Catalog, membership: Membership) -> None:
+        self.leader: Callable[[], str] = lambda: ""
+        self._catalog = catalog
+        self._membership = membership
+        self._members = membership.members
+
+    @property
+    def has_others(self) -> bool:
+        return len(self._members) > 1
+
+    def instances(self) -> list[Member]:
+        """In the order of their ids; this one is always among them."""
+        me = self._membership.me
+        others = [member for member in self._members.values() if member.id != me.id]
+        return sorted([me, *others], key=lambda member: member.id)
+
+    def address(self, instance: str) -> str:
+        """Where clients reach an instance, if it is in the cluster and says so."""
+        me = self._membership.me
+        member = me if instance == me.id else self._members.get(instance)
+        return member.addresses[0] if member is not None and member.addresses else ""
+
+    def logical_queues(self, pivot: str, limit: int) -> list[PlacedLogicalQueue]:
+        """In the order of queue names and numbers, from the pivot on: a queue's name, or `name~number`."""
+        return list(islice(self._from(pivot), limit))
+
+    def _from(self, pivot: str) -> Iterator[PlacedLogicalQueue]:
+        name, separator, text = pivot.partition(_BETWEEN)
+        if separator and not (text.isascii() and text.isdigit()):
+            raise InvalidRequest("pivot is invalid", "it must be the name of a queue, or `name~number`")
+        for queue in self._catalog.all():
+            if queue.name < name:
+                continue
+            places = self._catalog.assignment(queue.name).logical_queues
+            for place in sorted(places, key=lambda place: place.number):
+                if queue.name > name or place.number >= int(text or 0):
+                    yield PlacedLogicalQueue(queue.name, place)
+
+    def owners(self, queue_name: str) -> list[OwnedPartition]:
+        """Who owns each partition of a queue, as it is assigned, whether or not the owner answers."""
+        queue = self._catalog.get(queue_name)
+        assignment = self._catalog.assignment(queue_name)
+        places = {number: place for place in assignment.logical_queues for number in place.partitions}
+        owned = []
+        for partition in queue.partitions:
+            place = places.get(partition.number)
+            if place is None:
+                owned.append(OwnedPartition(partition.number, NOBODY, "", 0, partition.epoch))
+            else:
+                address = self.address(place.instance)
+                owned.append(OwnedPartition(partition.number, place.instance, address, place.number, place.epoch))
+        return owned
