@@ -46,7 +46,7 @@ class OneHostCoordinator:
         loop = asyncio.get_running_loop()
         try:
             file = await loop.run_in_executor(thread, OneHostFile, path, request_timeout_ms / 1000)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             thread.shutdown()
             raise CoordinationError(f"{path.name} cannot be opened: {error}") from error
         return cls(file, thread, clock or host_clock(), request_timeout_ms)
@@ -139,5 +139,5 @@ class OneHostCoordinator:
                 return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
         except TimeoutError:
             raise CoordinationError(f"the coordination's file was busy for {timeout_ms} ms") from None
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise CoordinationError(str(error)) from error

@@ -29,6 +29,12 @@ CREATE TABLE IF NOT EXISTS lease (
     deadline_ms INTEGER NOT NULL  -- by the host's clock, which starts anew with the host
 );
 
+-- Who holds which lease: the name of a locked file beside this one.
+CREATE TABLE IF NOT EXISTS holder (
+    lease INTEGER PRIMARY KEY,
+    token TEXT NOT NULL
+);
+
 -- Which keys vanish with which lease.
 CREATE TABLE IF NOT EXISTS held (
     key   TEXT PRIMARY KEY,

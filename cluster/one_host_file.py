@@ -1,6 +1,7 @@
 """The file of the coordination on one host: plain SQLite, used from one thread. Time comes in with every call.
 
-Who looks applies what is due: a lease that has run out ends with the first call of any process after its deadline.
+Who looks applies what is due: a lease ends with the first call of any process after its deadline, or after the end of
+the process that held it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from cluster.coordinator import Change, Entry, LeaseLost, Snapshot
+from cluster.one_host_holders import Holders
 
 KEPT_REVISIONS = 1000  # a watch that is further behind begins anew
 _REVISIONS_AT_ONCE = 100
@@ -32,12 +34,14 @@ class OneHostFile:
         self._connection = sqlite3.connect(path, isolation_level=None, timeout=busy_timeout_s)
         try:
             self._connection.executescript(_SCHEMA)
-        except sqlite3.Error:
+            self._holders = Holders(path.with_suffix(".d"))
+        except (sqlite3.Error, OSError):
             self._connection.close()
             raise
 
     def close(self) -> None:
         self._connection.close()
+        self._holders.close()
 
     def get(self, key: str, now_ms: int) -> Entry | None:
         self._expire_if_due(now_ms)
@@ -83,7 +87,9 @@ class OneHostFile:
     def grant(self, ttl_ms: int, now_ms: int) -> int:
         with self._transaction("BEGIN IMMEDIATE"):
             self._expire(now_ms)
-            return int(self._run("lease_grant", ttl_ms, now_ms + ttl_ms).fetchall()[0][0])
+            lease_id = int(self._run("lease_grant", ttl_ms, now_ms + ttl_ms).fetchall()[0][0])
+            self._run("holder_put", lease_id, self._holders.token())
+            return lease_id
 
     def renew(self, lease_id: int, now_ms: int) -> bool:
         with self._transaction("BEGIN IMMEDIATE"):
@@ -126,12 +132,17 @@ class OneHostFile:
         self._end(self._due(now_ms))
 
     def _due(self, now_ms: int) -> list[int]:
-        return [lease_id for (lease_id,) in self._run("lease_expired", now_ms, _CLOCK_SLACK_MS).fetchall()]
+        rows = self._run("lease_expired", now_ms, _CLOCK_SLACK_MS).fetchall()
+        for (token,) in self._run("holder_all").fetchall():
+            if self._holders.is_gone(token):
+                rows += self._run("holder_leases", token).fetchall()
+        return list({lease_id: None for (lease_id,) in rows})
 
     def _end(self, lease_ids: Sequence[int]) -> None:
         keys = [key for lease_id in lease_ids for (key,) in self._run("held_by", lease_id).fetchall()]
         for lease_id in lease_ids:
             self._run("lease_end", lease_id)
+            self._run("holder_delete", lease_id)
         if keys:
             self._write({}, keys, None)
 

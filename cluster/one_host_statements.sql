@@ -41,6 +41,18 @@ SELECT id FROM lease WHERE id = ?1
 -- name: lease_expired
 SELECT id FROM lease WHERE deadline_ms <= ?1 OR deadline_ms > ?1 + ttl_ms + ?2
 
+-- name: holder_put
+INSERT INTO holder (lease, token) VALUES (?1, ?2)
+
+-- name: holder_all
+SELECT DISTINCT token FROM holder
+
+-- name: holder_leases
+SELECT lease FROM holder WHERE token = ?1
+
+-- name: holder_delete
+DELETE FROM holder WHERE lease = ?1
+
 -- name: lease_end
 DELETE FROM lease WHERE id = ?1
 
