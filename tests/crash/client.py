@@ -74,16 +74,24 @@ class Client:
         return await self._change("produce", number, body, hang_up_s)
 
     async def reserve(
-        self, queue: str, batch_size: int, *, timeout_ms: int = 500, hang_up_s: float | None = None
+        self,
+        queue: str,
+        batch_size: int,
+        *,
+        timeout_ms: int = 500,
+        lease_timeout_ms: int = 0,
+        hang_up_s: float | None = None,
     ) -> list[Held]:
         """Nothing if nothing was ready in time, or if the answer was lost."""
-        number = self._recorder.invoked("reserve", queue)
+        number = self._recorder.invoked("reserve", queue, lease_timeout_ms=lease_timeout_ms)
         body = {
             "queue_name": queue,
             "batch_size": batch_size,
             "client_id": self._recorder.client,
             "request_timeout": f"{timeout_ms}ms",
         }
+        if lease_timeout_ms:
+            body["lease_timeout"] = f"{lease_timeout_ms}ms"
         try:
             answer = await self.post("queue.reserve", body, hang_up_s)
         except Unanswered as lost:

@@ -60,11 +60,12 @@ class Server:
         await self.until_health("pass")
         self.up.set()
 
-    async def until_health(self, status: str) -> dict[str, Any]:
-        """Wait until the running server says so of itself; returns all that it says then."""
+    async def until_health(self, status: str, **backends: str) -> dict[str, Any]:
+        """Wait until the running server says so of itself and of its backends; returns all that it says then."""
+        wanted = {f"backend:{name}": status for name, status in backends.items()}
         try:
             async with asyncio.timeout(PATIENCE_S):
-                while (report := await self._ask_health()).get("status") != status:
+                while (report := await self._ask_health()).get("status") != status or wanted.items() - _told(report):
                     await asyncio.sleep(_PAUSE_S)
         except TimeoutError:
             words = f"{self._health}\n{self.last_words()}"
@@ -134,6 +135,11 @@ async def server_in(
             yield server
         finally:
             await server.close()
+
+
+def _told(report: dict[str, Any]) -> set[tuple[str, str]]:
+    """What is said of each backend."""
+    return {(name, check[0]["status"]) for name, check in report["checks"].items()}
 
 
 def sqlite(name: str) -> Backend:
