@@ -22,7 +22,7 @@ from bench.profile import profile_case
 from bench.report import Report, show, write_json
 from bench.rounds import Case, ItemsLost, OnRound, Plan, TooShort
 from bench.suite import Setting, run_cases, run_latency, run_parts, run_suite
-from bench.suite_postgres import CLIENTS, run_postgres
+from bench.suite_postgres import BATCHES, CLIENTS, run_postgres
 
 _DISK = Path("/var/tmp")  # outlives a reboot by convention, so it is on a disk; passable for every user
 _LOG_WIDTH = 130
@@ -233,11 +233,15 @@ def backlog(options: _Options, *, sizes: list[int], batch: int, clients: int, pa
 
 
 @bench.command()
-@click.option("--partitions", type=click.IntRange(1), default=2, show_default=True, help="Of our queue.")
+@click.option(
+    "--partitions", type=_Numbers(), default="1,4", show_default=True, help="Of our queue, at batches of 100 and 1000."
+)
 @click.option("--connections", type=click.IntRange(1), default=8, show_default=True, help="Of each bare loop.")
 @click.pass_obj
-def postgres(options: _Options, *, partitions: int, connections: int) -> None:
+def postgres(options: _Options, *, partitions: list[int], connections: int) -> None:
     """On one PostgreSQL: our server, SKIP LOCKED, our commit function in a bare loop, and a row per item."""
+    if len(partitions) != len(BATCHES):
+        raise click.BadParameter("one number for each size of batch, such as 1,4", param_hint="--partitions")
     _run(options, lambda setting: run_postgres(setting, partitions, connections))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 from bench.contestants import DATABASE, Database, Single, serve_on
@@ -17,9 +18,11 @@ BATCHES = (100, 1000)
 CLIENTS = 8
 
 
-def run_postgres(setting: Setting, partitions: int, connections: int) -> Report:
-    """All on one PostgreSQL server, in turn. ``connections`` are what the bare loops get."""
-    cases = [Case(batch=batch, clients=CLIENTS, partitions=partitions) for batch in BATCHES]
+def run_postgres(setting: Setting, partitions: Sequence[int], connections: int) -> Report:
+    """All on one PostgreSQL server, in turn. ``partitions`` are ours for each batch, ``connections`` the bare loops'."""
+    cases = [
+        Case(batch=batch, clients=CLIENTS, partitions=count) for batch, count in zip(BATCHES, partitions, strict=True)
+    ]
     outcomes: list[Outcome] = []
     with ExitStack() as stack:
         server = Postgres(setting.folder / "postgres")
@@ -36,7 +39,7 @@ def run_postgres(setting: Setting, partitions: int, connections: int) -> Report:
             outcomes += compete(case, contestants, setting.plan, setting.on_round)
     return Report(
         preset="postgres",
-        environment={**describe(setting.folder), "partitions": partitions, "connections": connections},
+        environment={**describe(setting.folder), "connections": connections},
         outcomes=outcomes,
         claims=_claims(cases, outcomes),
         notes=[
