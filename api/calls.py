@@ -27,6 +27,7 @@ from querator.names import check_queue_name
 ReloadConfig = Callable[[], Awaitable[Sequence[str]]]
 Handle = Callable[[Any, bool], Awaitable[Any]]
 Make = Callable[[Any, Any, bool], msgspec.Struct]
+Elsewhere = Callable[[Any], str]
 
 _OK = wire.Envelope(code=200)
 _OK_JSON = wire.encode(_OK)
@@ -40,16 +41,33 @@ class Failure(NamedTuple):
     body: bytes
 
 
+class Redirected(Exception):
+    """Another instance has to be asked, and the caller wants to go there itself."""
+
+    code = 307
+    code_text = "Temporary Redirect"
+
+    def __init__(self, address: str) -> None:
+        super().__init__(f"ask the owner; it is at {address}")
+        self.address = address
+
+
 class Call:
-    """One call of the API. ``hot`` calls ask by a future that may be cancelled when the caller has gone."""
+    """One call of the API. Hot calls ask by a future that may be cancelled when the caller has gone.
 
-    __slots__ = ("_handle", "_make", "_read_json", "_read_protobuf", "body_limit", "hot", "name")
+    They have ``elsewhere``: where clients reach the instance that has to be asked for a request; empty if that is here.
+    """
 
-    def __init__(self, name: str, handle: Handle, make: Make | None, *, body_limit: int, hot: bool = False) -> None:
+    __slots__ = ("_elsewhere", "_handle", "_make", "_read_json", "_read_protobuf", "body_limit", "hot", "name")
+
+    def __init__(
+        self, name: str, handle: Handle, make: Make | None, *, body_limit: int, elsewhere: Elsewhere | None = None
+    ) -> None:
         request = wire.SHAPES[name].request
         self.name = name
         self.body_limit = body_limit
-        self.hot = hot
+        self.hot = elsewhere is not None
+        self._elsewhere = elsewhere
         self._handle = handle
         self._make = make
         self._read_json = json_reader(request)
@@ -59,13 +77,27 @@ class Call:
         """Do as ``other``, the same call under other limits. Whoever holds this one follows too."""
         assert other.name == self.name
         self.body_limit = other.body_limit
+        self._elsewhere = other._elsewhere
         self._handle = other._handle
         self._make = other._make
 
-    def ask(self, body: bytes, form: Form) -> tuple[Any, Awaitable[Any]]:
-        """Read the request and ask; gives the request and what answers it. Raises what can be known at once."""
+    def ask(self, body: bytes, form: Form, redirect: bool = False) -> tuple[Any, Awaitable[Any]]:
+        """Read the request and ask; gives the request and what answers it. Raises what can be known at once.
+
+        With ``redirect``, what another instance has to be asked is `Redirected`.
+        """
         request = self.read(body, form)
+        if redirect and (address := self._find_elsewhere(request)):
+            raise Redirected(address)
         return request, self.begin(request, form.extended)
+
+    def _find_elsewhere(self, request: Any) -> str:
+        if self._elsewhere is None:
+            return ""
+        try:
+            return self._elsewhere(request)
+        except QueratorError:
+            return ""  # what is wrong is told when it is asked here
 
     def read(self, body: bytes, form: Form) -> Any:
         return self._read_protobuf(body) if form.request_protobuf else self._read_json(body)
@@ -98,9 +130,9 @@ def known_error(error: BaseException, call: str) -> QueratorError:
 
 
 def failure(error: BaseException, form: Form, call: str) -> Failure:
-    """The answer to an error."""
-    error = known_error(error, call)
-    envelope = wire.Envelope(code=error.code, code_text=error.code_text, message=error.message)
+    """The answer to an error, or to a caller that has to ask elsewhere."""
+    error = error if isinstance(error, Redirected) else known_error(error, call)
+    envelope = wire.Envelope(code=error.code, code_text=error.code_text, message=str(error))
     return Failure(error.code, write_protobuf(envelope) if form.answer_protobuf else wire.encode(envelope))
 
 
@@ -114,13 +146,14 @@ def make_calls(*, router: Router, limits: Limits, reload_config: ReloadConfig | 
 def _hot_calls(router: Router, limits: Limits) -> list[Call]:
     queue = QueueCalls(router, limits)
     small, large = limits.body_bytes, limits.produce_body_bytes
+    anywhere, at_owner = queue.elsewhere, queue.owner_elsewhere
     return [
-        Call("queue.produce", queue.produce, queue.produced, body_limit=large, hot=True),
-        Call("queue.reserve", queue.reserve, queue.reserved, body_limit=small, hot=True),
-        Call("queue.lease", queue.reserve, queue.reserved, body_limit=small, hot=True),
-        Call("queue.complete", queue.complete, None, body_limit=small, hot=True),
-        Call("queue.retry", queue.retry, None, body_limit=small, hot=True),
-        Call("queue.renew", queue.renew, queue.renewed, body_limit=small, hot=True),
+        Call("queue.produce", queue.produce, queue.produced, body_limit=large, elsewhere=anywhere),
+        Call("queue.reserve", queue.reserve, queue.reserved, body_limit=small, elsewhere=anywhere),
+        Call("queue.lease", queue.reserve, queue.reserved, body_limit=small, elsewhere=anywhere),
+        Call("queue.complete", queue.complete, None, body_limit=small, elsewhere=at_owner),
+        Call("queue.retry", queue.retry, None, body_limit=small, elsewhere=at_owner),
+        Call("queue.renew", queue.renew, queue.renewed, body_limit=small, elsewhere=at_owner),
     ]
 
 

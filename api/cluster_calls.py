@@ -13,24 +13,24 @@ from querator.limits import Limits
 
 class ClusterCalls:
     def __init__(self, router: Router, limits: Limits) -> None:
-        self._sight = router.sight
+        self._router = router
         self._limits = limits
 
     async def info(self, request: wire.ClusterInfoRequest, _extended: bool) -> wire.ClusterInfoAnswer:
-        leader = self._sight.leader()
-        found = self._sight.logical_queues(request.pivot, check_limit(request.limit, self._limits))
+        leader = self._router.sight.leader()
+        found = self._router.sight.logical_queues(request.pivot, check_limit(request.limit, self._limits))
         return wire.ClusterInfoAnswer(
-            instances=[_instance(member, leader) for member in self._sight.instances()],
+            instances=[_instance(member, leader) for member in self._router.sight.instances()],
             leader=leader,
             logical_queues=[_logical_queue(each) for each in found],
         )
 
     async def route(self, request: wire.ClusterRouteRequest, _extended: bool) -> wire.ClusterRouteAnswer:
-        owners = self._sight.owners(request.queue_name)
+        owners = self._router.sight.owners(request.queue_name)
         return wire.ClusterRouteAnswer(
             queue_name=request.queue_name,
             partitions=[_partition(owned) for owned in owners],
-            addresses=[member.addresses[0] for member in self._sight.instances() if member.addresses],
+            addresses=[member.addresses[0] for member in self._router.sight.instances() if member.addresses],
         )
 
 

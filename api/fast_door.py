@@ -20,7 +20,7 @@ from aiohttp.web import RequestHandler, Server
 
 from api.calls import failure
 from api.forms import PLAIN, Form
-from api.hall import Hall
+from api.hall import Hall, Header, location
 from api.heads import MAX_HEAD_BYTES, Head, Heads
 from api.metrics import UNKNOWN_CALL
 from querator.errors import Overloaded, QueratorError, Stopping, TimedOut
@@ -201,7 +201,9 @@ class Connection(asyncio.Protocol):
             return
         try:
             self._request, asked = (
-                head.call.ask(body, head.form) if tracing is None else self._ask_traced(head, body, tracing)
+                head.call.ask(body, head.form, self._hall.redirect)
+                if tracing is None
+                else self._ask_traced(head, body, tracing)
             )
         except Exception as error:  # noqa: BLE001 - whatever it is, it is answered and logged there
             self._fail(error)
@@ -214,7 +216,7 @@ class Connection(asyncio.Protocol):
 
     def _ask_traced(self, head: Head, body: bytes, tracing: Tracing) -> tuple[Any, Awaitable[Any]]:
         self._span = span = tracing.begin(head.call.name, head.traceparent)
-        request, asked = head.call.ask(body, head.form)
+        request, asked = head.call.ask(body, head.form, self._hall.redirect)
         if span is not None:
             tracing.asked(span, request, asked)
         return request, asked
@@ -233,23 +235,24 @@ class Connection(asyncio.Protocol):
         request, self._request = self._request, None
         head = self._head
         try:
-            body = head.call.answer(request, future.result(), head.form)
+            result = future.result()
+            body = head.call.answer(request, result, head.form)
         except asyncio.CancelledError:
             self._fail(self._hall.why_cancelled())
         except Exception as error:  # noqa: BLE001 - whatever it is, it is answered and logged there
             self._fail(error)
         else:
-            self._send(200, body)
+            self._send(200, body, self._hall.hint(request, result) if head.form.extended else None)
 
     def _fail(self, error: Exception) -> None:
         failed = failure(error, self._head.form, self._head.call.name)
-        self._send(failed.code, failed.body)
+        self._send(failed.code, failed.body, location(error, self._head.path))
 
-    def _send(self, code: int, body: bytes) -> None:
+    def _send(self, code: int, body: bytes, header: Header | None = None) -> None:
         head = self._head
         keep_alive = head.keep_alive and not self._hall.stopping
         self._state = State.IDLE
-        self._transport.write(self._hall.response(code, body, head.form, keep_alive))
+        self._transport.write(self._hall.response(code, body, head.form, keep_alive, header))
         span, self._span = self._span, None
         self._hall.observe(head.call.name, code, self._started_s, span)
         self._since_s = monotonic()

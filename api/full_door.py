@@ -13,7 +13,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from api.calls import Call, failure
 from api.forms import JSON, PLAIN, Form, choose_form, error_form
-from api.hall import NOSNIFF, REASONS, SERVER, Hall, Handed
+from api.hall import NOSNIFF, REASONS, SERVER, Hall, Handed, Header, location
 from api.health import FAIL, Probes, count_states, make_report
 from api.metrics import PAGE, UNKNOWN_CALL, BackendSight, Sight
 from api.openapi import make_document
@@ -144,19 +144,31 @@ class FullDoor:
             if request.method != "POST":
                 raise InvalidRequest("method is not allowed", f"'{request.method}' where only POST is known")
             form = _read_form(request)
+            redirect = self._read_route(request)
             body = await self._read_body(request, call)
-            return _response(200, await self._call(call, body, form, connection, span), form.content_type)
+            return await self._call(call, body, form, redirect, connection, span)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is answered and logged there
             failed = failure(error, form, request.path if call is None else call.name)
-            response = _response(failed.code, failed.body, form.content_type)
+            response = _response(failed.code, failed.body, form.content_type, location(error, request.path))
             if not request.content.is_eof():
                 response.force_close()
             return response
 
-    async def _call(self, call: Call, body: bytes, form: Form, connection: Handed | None, span: Span | None) -> bytes:
+    def _read_route(self, request: web.BaseRequest) -> bool:
+        """Whether the caller is to be sent to the owner, in place of being passed on."""
+        route = request.headers.get("Querator-Route")
+        if route is None:
+            return self.hall.redirect
+        if route not in {"redirect", "proxy"}:
+            raise InvalidRequest("Querator-Route is invalid", f"'{route[:64]}' is neither 'redirect' nor 'proxy'")
+        return route == "redirect"
+
+    async def _call(
+        self, call: Call, body: bytes, form: Form, redirect: bool, connection: Handed | None, span: Span | None
+    ) -> web.Response:
         if self.hall.stopping:
             raise Stopping
-        asked, pending = call.ask(body, form)
+        asked, pending = call.ask(body, form, redirect)
         if span is not None and self.hall.tracing is not None:
             self.hall.tracing.asked(span, asked, pending)
         if connection is not None and isinstance(pending, asyncio.Future):
@@ -168,7 +180,8 @@ class FullDoor:
             if task is not None and task.cancelling():
                 raise
             raise self.hall.why_cancelled() from None
-        return call.answer(asked, result, form)
+        hint = self.hall.hint(asked, result) if call.hot and form.extended else None
+        return _response(200, call.answer(asked, result, form), form.content_type, hint)
 
     async def _read_body(self, request: web.BaseRequest, call: Call) -> bytes:
         """The whole body; one that is too large is refused before it is read."""
@@ -258,7 +271,6 @@ async def _expect(request: web.BaseRequest) -> None:
     request.writer.output_size = 0  # or aiohttp takes this for the beginning of the answer
 
 
-def _response(code: int, body: bytes, content_type: str) -> web.Response:
-    name, value = NOSNIFF
-    headers = {"Content-Type": content_type, name: value, "Server": SERVER}
+def _response(code: int, body: bytes, content_type: str, header: Header | None = None) -> web.Response:
+    headers = dict([("Content-Type", content_type), NOSNIFF, ("Server", SERVER), *([header] if header else [])])
     return web.Response(status=code, reason=REASONS.get(code), body=body, headers=headers)

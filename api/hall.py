@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
-from api.calls import Call
+from api.calls import Call, Redirected
 from api.forms import Form
 from api.metrics import Metrics
 from cluster.router import Router
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 SERVER = "querator"
 NOSNIFF = ("X-Content-Type-Options", "nosniff")
+Header = tuple[str, str]
+_MAX_HEADS = 256
 
 _log = structlog.get_logger("querator.api")
 
@@ -55,6 +57,7 @@ class Handed(Protocol):
 
 def _reasons() -> Iterator[tuple[int, str]]:
     yield 200, "OK"
+    yield Redirected.code, Redirected.code_text
     kinds = [QueratorError]
     while kinds:
         kind = kinds.pop()
@@ -74,18 +77,20 @@ class Hall:
         limits: Limits,
         log_requests: bool,
         tracing: Tracing | None = None,
+        redirect: bool = False,
     ) -> None:
         self.router = router
         self.calls = calls
         self.limits = limits
         self.tracing = tracing
+        self.redirect = redirect  # callers that do not say what they want are sent to the owner
         self.metrics = Metrics(call.name for call in calls.values())
         self.connections: set[Connected] = set()
         self.handed: dict[object, Handed] = {}  # by aiohttp's protocol
         self.stopping = False
         self.log_requests = log_requests
         self._when_empty: Callable[[], None] | None = None
-        self._heads: dict[tuple[int, bool, bool], bytes] = {}
+        self._heads: dict[tuple[int, bool, bool, Header | None], bytes] = {}
         self._date = b""
         self.tell_time()
 
@@ -133,22 +138,42 @@ class Hall:
         if span is not None and self.tracing is not None:
             self.tracing.gone(span)
 
-    def response(self, code: int, body: bytes, form: Form, keep_alive: bool) -> bytes:
+    def hint(self, request: Any, result: Any) -> Header | None:
+        """Where the partition is that a hot call was about, if another instance owns it; that one answers it sooner."""
+        if not self.router.sight.has_others:
+            return None
+        partition = getattr(request, "partition", None)
+        try:
+            address = self.router.elsewhere(request.queue_name, result.partition if partition is None else partition)
+        except QueratorError:
+            return None  # it has moved meanwhile
+        return ("Querator-Owner", address) if address else None
+
+    def response(self, code: int, body: bytes, form: Form, keep_alive: bool, header: Header | None = None) -> bytes:
         """A whole answer of HTTP/1.1."""
-        key = (code, form.answer_protobuf, keep_alive)
+        key = (code, form.answer_protobuf, keep_alive, header)
         head = self._heads.get(key)
         if head is None:
-            head = self._heads[key] = _head(code, form, keep_alive)
+            if len(self._heads) >= _MAX_HEADS:
+                self._heads.clear()
+            head = self._heads[key] = _head(code, form, keep_alive, header)
         return b"%b%b\r\nContent-Length: %d\r\n\r\n%b" % (head, self._date, len(body), body)
 
 
-def _head(code: int, form: Form, keep_alive: bool) -> bytes:
+def location(error: Exception, path: str) -> Header | None:
+    """For a caller that has to ask elsewhere."""
+    return ("Location", f"http://{error.address}{path}") if isinstance(error, Redirected) else None
+
+
+def _head(code: int, form: Form, keep_alive: bool, header: Header | None) -> bytes:
     lines = [
         f"HTTP/1.1 {code} {REASONS[code]}",
         f"Content-Type: {form.content_type}",
         ": ".join(NOSNIFF),
         f"Server: {SERVER}",
     ]
+    if header is not None:
+        lines.append(": ".join(header))
     if not keep_alive:
         lines.append("Connection: close")
     return ("\r\n".join(lines) + "\r\nDate: ").encode("ascii")

@@ -21,12 +21,15 @@ _MAX_LENGTH_DIGITS = 18
 _TRACEPARENT = re.compile(rb"\r\n(?i:traceparent): ?([0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})(?=\r\n)")
 
 # What changes how the body is framed, or asks for more than an answer.
-_UNUSUAL = frozenset({b"transfer-encoding", b"content-encoding", b"expect", b"upgrade", b"te", b"trailer"})
+_UNUSUAL = frozenset(
+    {b"transfer-encoding", b"content-encoding", b"expect", b"upgrade", b"te", b"trailer", b"querator-route"}
+)
 _ONCE = frozenset({b"content-length", b"content-type", b"accept", b"querator-extended", b"connection", b"host"})
 
 
 class Head(NamedTuple):
     call: Call
+    path: str
     form: Form
     length: int  # of the body
     keep_alive: bool
@@ -94,7 +97,7 @@ class Heads:
             return None
         call = self._hot.get(reader.url)
         fields = _read_fields(reader.headers)
-        return None if call is None or fields is None else _make_head(call, fields)
+        return None if call is None or fields is None else _make_head(call, reader.url.decode("ascii"), fields)
 
 
 def _has_odd_lines(head: bytes) -> bool:
@@ -112,7 +115,7 @@ def _read_fields(headers: list[tuple[bytes, bytes]]) -> dict[bytes, bytes] | Non
     return fields
 
 
-def _make_head(call: Call, fields: Mapping[bytes, bytes]) -> Head | None:
+def _make_head(call: Call, path: str, fields: Mapping[bytes, bytes]) -> Head | None:
     length = fields.get(b"content-length", b"")
     connection = fields.get(b"connection", b"keep-alive").strip().lower()
     if not (length.isdigit() and len(length) <= _MAX_LENGTH_DIGITS) or b"host" not in fields:
@@ -124,4 +127,4 @@ def _make_head(call: Call, fields: Mapping[bytes, bytes]) -> Head | None:
         form = choose_form(*values)
     except (ContentError, UnicodeDecodeError):
         return None
-    return Head(call=call, form=form, length=int(length), keep_alive=connection == b"keep-alive")
+    return Head(call=call, path=path, form=form, length=int(length), keep_alive=connection == b"keep-alive")

@@ -117,6 +117,14 @@ class QueueCalls:
         items = [wire.RenewedItem(id=item_id, lease_deadline=deadline) for item_id in request.ids]
         return wire.RenewAnswer(queue_name=request.queue_name, partition=request.partition, items=items)
 
+    def elsewhere(self, request: wire.ProduceRequest | wire.ReserveRequest) -> str:
+        """Where clients reach an instance that can be asked, if this one owns nothing of the queue."""
+        return self._router.elsewhere(request.queue_name)
+
+    def owner_elsewhere(self, request: wire.CompleteRequest | wire.RetryRequest | wire.RenewRequest) -> str:
+        """Where clients reach the owner of the partition, if that is another instance."""
+        return self._router.elsewhere(request.queue_name, request.partition)
+
     async def stats(self, request: wire.StatsRequest, extended: bool) -> wire.StatsAnswer:
         stats = await self._router.queue_stats(request.queue_name)
         logical_queues = [_logical_queue_stats(each, extended) for each in stats.logical_queues]

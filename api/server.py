@@ -34,7 +34,10 @@ _log = structlog.get_logger("querator.api")
 
 
 class Server:
-    """One instance's doors. ``fast_door=False`` serves everything through aiohttp."""
+    """One instance's doors. ``fast_door=False`` serves everything through aiohttp.
+
+    ``redirect`` sends callers of HTTP to the owner unless they ask to be passed on (docs/api.md, the cluster).
+    """
 
     def __init__(
         self,
@@ -45,10 +48,18 @@ class Server:
         fast_door: bool = True,
         log_requests: bool = False,
         tracing: Tracing | None = None,
+        redirect: bool = False,
     ) -> None:
         self._limits = limits = limits if limits is not None else Limits()
         calls = make_calls(router=router, limits=limits, reload_config=reload_config)
-        self._hall = Hall(router=router, calls=calls, limits=limits, log_requests=log_requests, tracing=tracing)
+        self._hall = Hall(
+            router=router,
+            calls=calls,
+            limits=limits,
+            log_requests=log_requests,
+            tracing=tracing,
+            redirect=redirect,
+        )
         self._reload_config = reload_config
         self._heads = Heads(calls)
         self._fast_door = fast_door
@@ -60,9 +71,12 @@ class Server:
         self._stopped: asyncio.Task[None] | None = None
         self.grpc_address: Address | None = None
 
-    async def start(self, listen: Sequence[Address], grpc_listen: Address | None = None) -> list[Address]:
+    async def start(
+        self, listen: Sequence[Address], grpc_listen: Address | None = None, *, shared: bool = False
+    ) -> list[Address]:
         """Listen on every address; gives those that were bound (port 0 is any free one). All or none.
 
+        Other processes may listen at the same addresses if they are ``shared``, and take some of the connections.
         `grpc_address` is then where gRPC is offered, if it is.
         """
         loop = asyncio.get_running_loop()
@@ -70,22 +84,24 @@ class Server:
         bound: list[Address] = []
         try:
             for host, port in listen:
-                listener = await loop.create_server(self._connect, host, port, backlog=_BACKLOG)
+                listener = await loop.create_server(
+                    self._connect, host, port, backlog=_BACKLOG, reuse_port=shared or None
+                )
                 self._listeners.append(listener)
                 bound.extend(socket.getsockname()[:2] for socket in listener.sockets)
             if grpc_listen is not None:
-                self.grpc_address = await self._start_grpc(grpc_listen)
+                self.grpc_address = await self._start_grpc(grpc_listen, shared)
         except (OSError, QueratorError):
             self._close_listeners()
             raise
         self._sweep()
         return bound
 
-    async def _start_grpc(self, listen: Address) -> Address:
+    async def _start_grpc(self, listen: Address, shared: bool) -> Address:
         from api.grpc_door import GrpcDoor  # whoever does not want gRPC does not load it
 
         self._grpc_door = GrpcDoor(self._hall, self._full_door.report)
-        return await self._grpc_door.start(listen)
+        return await self._grpc_door.start(listen, shared=shared)
 
     async def stop(self) -> None:
         """Answer waiting reserves, let what runs finish within the grace, close. Stopping twice is stopping once."""

@@ -50,7 +50,8 @@ class ClusterSight:
         """Where clients reach an instance, if it is in the cluster and says so."""
         me = self._membership.me
         member = me if instance == me.id else self._members.get(instance)
-        return member.addresses[0] if member is not None and member.addresses else ""
+        address = member.addresses[0] if member is not None and member.addresses else ""
+        return address if address.isascii() and address.isprintable() and " " not in address else ""
 
     def logical_queues(self, pivot: str, limit: int) -> list[PlacedLogicalQueue]:
         """In the order of queue names and numbers, from the pivot on: a queue's name, or `name~number`."""

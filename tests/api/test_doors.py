@@ -202,6 +202,7 @@ def heads() -> Heads:
                 b"Connection: upgrade",
                 b"Connection: keep-alive, close",
                 b"Content-Encoding: gzip",
+                b"Querator-Route: redirect",
                 b"Accept: text/html",
                 b"Content-Type: text/plain",
                 b"Host: y",
