@@ -33,6 +33,7 @@ class Answers:
             "complete": self.complete,
             "retry": self.retry,
             "renew": self.renew,
+            "take_back": self.take_back,
             "deliver": self.deliver,
             "stats": self.stats,
             "is_open": self.is_open,
@@ -81,6 +82,10 @@ class Answers:
         self, queue_name: str, partition: int, ids: list[str], timeout_ms: int, lease_timeout_ms: int
     ) -> asyncio.Future[int]:
         return self._host.owner(queue_name, partition).renew(partition, ids, timeout_ms, lease_timeout_ms)
+
+    async def take_back(self, queue_name: str, partition: int, ids: list[str]) -> None:
+        """What was leased for a caller that has gone."""
+        self._host.owner(queue_name, partition).take_back(partition, ids)
 
     def deliver(
         self, queue_name: str, partition: int, source_uid: int, entries: list[tuple[int, Item]]

@@ -170,8 +170,9 @@ class Host:
         raise Moved(queue_name)
 
     def is_open(self, queue_name: str, epoch: int) -> bool:
-        """Whether what is assigned to this instance up to that epoch is open, as far as it can be."""
-        in_line = self.catalog.assignment(queue_name).epoch >= epoch and self._is_in_line(queue_name)
+        """Whether the queue is known here up to that epoch, and what of it is assigned to this instance is open."""
+        known = self.catalog.find(queue_name) is not None and self.catalog.assignment(queue_name).epoch >= epoch
+        in_line = known and self._is_in_line(queue_name)
         return in_line and all(running.opening.done() for running in self._running.get(queue_name, {}).values())
 
     def owns_nothing(self) -> bool:

@@ -100,7 +100,7 @@ class Management:
                 await self._peers.ask(able[0], "create_partition", (place.backend, place.uid), _CREATE_TIMEOUT_MS)
 
     async def _until_open(self, queue: Queue) -> None:
-        """Wait for the leader to assign the queue, and for the owners to open it; but not for ever."""
+        """Wait for the leader to assign the queue, for the owners to open it and the others to know it; not for ever."""
         give_up_at_ms = self._host.clock.now_ms() + _OPEN_PATIENCE_MS
         while self._host.clock.now_ms() < give_up_at_ms:
             if await self._is_open(queue.name):
@@ -110,23 +110,19 @@ class Management:
 
     async def _is_open(self, queue_name: str) -> bool:
         assignment = self._host.catalog.assignment(queue_name)
-        instances = {place.instance for place in assignment.logical_queues}
-        if not instances:
+        owners = {place.instance for place in assignment.logical_queues}
+        if not owners or not self._host.is_open(queue_name, assignment.epoch):
             return False
-        for instance in instances:
-            if instance == self._host.me:
-                opened = self._host.is_open(queue_name, assignment.epoch)
-            else:
-                opened = await self._is_open_at(instance, queue_name, assignment.epoch)
-            if not opened:
-                return False
-        return True
+        others = [member for member in self._membership.members if member != self._host.me]
+        opened = await asyncio.gather(*(self._is_open_at(each, queue_name, assignment.epoch) for each in others))
+        return all(each for name, each in zip(others, opened, strict=True) if each is not None or name in owners)
 
-    async def _is_open_at(self, instance: str, queue_name: str, epoch: int) -> bool:
+    async def _is_open_at(self, instance: str, queue_name: str, epoch: int) -> bool | None:
+        """None if it does not say."""
         try:
             return bool(await self._peers.ask(instance, "is_open", (queue_name, epoch), _CREATE_TIMEOUT_MS))
         except QueratorError:
-            return False
+            return None
 
     # Changing.
 

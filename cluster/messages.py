@@ -98,6 +98,7 @@ SHAPES: dict[str, Shape] = {
     "complete": Shape((str, int, list[str], int), None),
     "retry": Shape((str, int, list[RetryItem], int), None),
     "renew": Shape((str, int, list[str], int, int), int),
+    "take_back": Shape((str, int, list[str]), None),
     "deliver": Shape((str, int, int, list[tuple[int, Item]]), None),
     "stats": Shape((str,), list[LogicalQueueStats]),
     "is_open": Shape((str, int), bool),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -32,26 +32,45 @@ _log = structlog.get_logger(__name__)
 class Asking(Protocol):
     """As much of `Peers` as is needed here."""
 
-    def ask(
-        self, instance: str, call: str, arguments: tuple[object, ...], timeout_ms: int
-    ) -> asyncio.Future[Reservation | None]: ...
+    def ask(self, instance: str, call: str, arguments: tuple[object, ...], timeout_ms: int) -> asyncio.Future[Any]: ...
     def tell(self, instance: str, message: Message) -> None: ...
+
+
+Source = LogicalQueue | str  # a logical queue here, or another instance
 
 
 class _Reserve:
     """One reserve, and where it is just now."""
 
-    __slots__ = ("batch_size", "client_id", "deadline_ms", "elsewhere", "future", "lease_timeout_ms", "step", "timer")
+    __slots__ = (
+        "batch_size",
+        "client_id",
+        "deadline_ms",
+        "future",
+        "lease_timeout_ms",
+        "queue_name",
+        "source",
+        "step",
+        "timer",
+    )
 
-    def __init__(self, batch_size: int, client_id: str, deadline_ms: int, lease_timeout_ms: int) -> None:
+    def __init__(
+        self, queue_name: str, batch_size: int, client_id: str, deadline_ms: int, lease_timeout_ms: int
+    ) -> None:
+        self.queue_name = queue_name
         self.batch_size = batch_size
         self.client_id = client_id
         self.deadline_ms = deadline_ms
         self.lease_timeout_ms = lease_timeout_ms
         self.future: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()
-        self.step: asyncio.Future[Reservation | None] | asyncio.Future[Reservation] | None = None
-        self.elsewhere = False  # the step is at another instance
+        self.source: Source | None = None
+        self.step: asyncio.Future[Any] | None = None  # what the source is asked
         self.timer: Timer | None = None
+
+    @property
+    def is_served(self) -> bool:
+        """Whether what it asked for is there, and only has to be taken note of."""
+        return self.step is not None and self.step.done()
 
 
 class Reserving:
@@ -73,9 +92,9 @@ class Reserving:
     ) -> asyncio.Future[Reservation]:
         self._route(queue_name)
         deadline_ms = self._clock.now_ms() + timeout_ms
-        reserve = _Reserve(batch_size, client_id, deadline_ms, lease_timeout_ms)
-        reserve.future.add_done_callback(lambda _: self._leave(queue_name, reserve))
-        self._begin(queue_name, reserve)
+        reserve = _Reserve(queue_name, batch_size, client_id, deadline_ms, lease_timeout_ms)
+        reserve.future.add_done_callback(lambda _: self._leave(reserve))
+        self._begin(reserve)
         return reserve.future
 
     def waiting(self, queue_name: str) -> int:
@@ -88,121 +107,117 @@ class Reserving:
             self._reminder.cancel()
         for reserves in list(self._waiting.values()):
             for reserve in list(reserves):
-                self._refuse(reserve, refusal())
+                _refuse(reserve, refusal())
 
-    def _begin(self, queue_name: str, reserve: _Reserve) -> None:
+    def _begin(self, reserve: _Reserve) -> None:
         """Go where items are, or wait."""
-        left_ms = reserve.deadline_ms - self._clock.now_ms()
-        if left_ms <= 0:
-            self._refuse(reserve, TimedOut("no items were ready"))
+        if reserve.deadline_ms <= self._clock.now_ms():
+            _refuse(reserve, TimedOut("no items were ready"))
             return
         try:
-            route = self._route(queue_name)
+            route = self._route(reserve.queue_name)
         except RetryRequest:
-            self._wait(queue_name, reserve, None, left_ms)
+            self._wait(reserve, None)
             return
         except QueratorError as error:
-            self._refuse(reserve, error)
+            _refuse(reserve, error)
             return
         ready = next((each for each in route.here if each.ready()), None)
-        self._wait(queue_name, reserve, ready or next(iter(route.here), None), left_ms)
+        self._wait(reserve, ready or next(iter(route.here), None))
         if ready is None and not reserve.future.done():
-            self._tell_hunger(queue_name, route)
+            self._tell_hunger(reserve.queue_name, route)
 
-    def _wait(self, queue_name: str, reserve: _Reserve, here: LogicalQueue | None, left_ms: int) -> None:
-        self._waiting.setdefault(queue_name, OrderedDict())[reserve] = None
-        reserve.elsewhere = False
+    def _wait(self, reserve: _Reserve, here: LogicalQueue | None) -> None:
+        """Join those that wait, and those that wait with a logical queue."""
+        self._waiting.setdefault(reserve.queue_name, OrderedDict())[reserve] = None
         if here is None:
-            reserve.timer = self._clock.call_at(reserve.deadline_ms, lambda: self._again(queue_name, reserve))
+            reserve.timer = self._clock.call_at(reserve.deadline_ms, lambda: self._again(reserve))
             return
+        left_ms = max(1, reserve.deadline_ms - self._clock.now_ms())
         try:
             step = here.reserve(reserve.batch_size, reserve.client_id, left_ms, reserve.lease_timeout_ms)
         except RetryRequest:
-            self._later(queue_name, reserve)
-            return
-        reserve.step = step
-        step.add_done_callback(lambda done: self._came(queue_name, reserve, done))
+            self._later(reserve)
+        else:
+            self._take_step(reserve, here, step)
 
-    def _go(self, queue_name: str, reserve: _Reserve, instance: str) -> None:
+    def _go(self, reserve: _Reserve, instance: str) -> None:
         """Ask another instance, which said that it has items."""
         self._stop_step(reserve)
-        self._waiting[queue_name].pop(reserve, None)
+        self._waiting[reserve.queue_name].pop(reserve, None)
         left_ms = min(_ELSEWHERE_MS, max(1, reserve.deadline_ms - self._clock.now_ms()))
-        arguments = (queue_name, reserve.batch_size, reserve.client_id, left_ms, reserve.lease_timeout_ms)
+        arguments = (reserve.queue_name, reserve.batch_size, reserve.client_id, left_ms, reserve.lease_timeout_ms)
         try:
             step = self._peers.ask(instance, "reserve", arguments, left_ms)
         except RetryRequest:
-            self._later(queue_name, reserve)
-            return
-        reserve.step = step
-        reserve.elsewhere = True
-        step.add_done_callback(lambda done: self._came(queue_name, reserve, done))
+            self._later(reserve)
+        else:
+            self._take_step(reserve, instance, step)
 
-    def _came(
-        self,
-        queue_name: str,
-        reserve: _Reserve,
-        step: asyncio.Future[Reservation | None] | asyncio.Future[Reservation],
-    ) -> None:
-        """A step has ended."""
-        if reserve.step is not step:
-            if not step.cancelled():
-                step.exception()
+    def _take_step(self, reserve: _Reserve, source: Source, step: asyncio.Future[Any]) -> None:
+        reserve.source = source
+        reserve.step = step
+        step.add_done_callback(lambda done: self._came(reserve, source, done))
+
+    def _came(self, reserve: _Reserve, source: Source, step: asyncio.Future[Reservation | None]) -> None:
+        """A step has ended. What was leased by one that nobody waits for any more is given back."""
+        error = None if step.cancelled() else step.exception()
+        result = None if step.cancelled() or error is not None else step.result()
+        if reserve.step is not step or reserve.future.done():
+            if result is not None:
+                self._give_back(reserve.queue_name, source, result)
             return
         reserve.step = None
-        if step.cancelled():
-            self._later(queue_name, reserve)
-            return
-        error = step.exception()
-        if error is None:
-            result = step.result()
-            if result is not None:
-                self._waiting.get(queue_name, OrderedDict()).pop(reserve, None)
-                if not reserve.future.done():
-                    reserve.future.set_result(result)
-                self._still_hungry(queue_name)
-            else:
-                self._begin(queue_name, reserve)
-        elif isinstance(error, TimedOut):
-            self._begin(queue_name, reserve)
-        elif isinstance(error, RetryRequest):
-            self._later(queue_name, reserve)
+        if result is not None:
+            reserve.future.set_result(result)
+            self._still_hungry(reserve.queue_name)
+        elif step.cancelled() or (isinstance(error, RetryRequest) and not isinstance(error, TimedOut)):
+            self._later(reserve)
+        elif error is None or isinstance(error, TimedOut):
+            self._begin(reserve)
         else:
-            self._refuse(reserve, error)
+            _refuse(reserve, error)
 
-    def _later(self, queue_name: str, reserve: _Reserve) -> None:
+    def _give_back(self, queue_name: str, source: Source, given: Reservation) -> None:
+        ids = [item_id for run in given.runs for item_id in run.ids()]
+        try:
+            if isinstance(source, LogicalQueue):
+                source.take_back(given.partition, ids)
+            else:
+                asked = self._peers.ask(source, "take_back", (queue_name, given.partition, ids), _ELSEWHERE_MS)
+                asked.add_done_callback(lambda done: done.cancelled() or done.exception())
+        except QueratorError as error:
+            _log.info("items stay leased for nobody", queue=queue_name, error=error.message)
+
+    def _later(self, reserve: _Reserve) -> None:
         """Something is moving: look again in a moment."""
-        if reserve.future.done():
-            return
-        self._waiting.setdefault(queue_name, OrderedDict())[reserve] = None
-        when_ms = min(reserve.deadline_ms, self._clock.now_ms() + _AGAIN_MS)
-        reserve.timer = self._clock.call_at(when_ms, lambda: self._again(queue_name, reserve))
+        if not reserve.future.done():
+            self._waiting.setdefault(reserve.queue_name, OrderedDict())[reserve] = None
+            when_ms = min(reserve.deadline_ms, self._clock.now_ms() + _AGAIN_MS)
+            reserve.timer = self._clock.call_at(when_ms, lambda: self._again(reserve))
 
-    def _again(self, queue_name: str, reserve: _Reserve) -> None:
+    def _again(self, reserve: _Reserve) -> None:
         reserve.timer = None
         if not reserve.future.done() and reserve.step is None:
-            self._begin(queue_name, reserve)
+            self._begin(reserve)
 
-    def _leave(self, queue_name: str, reserve: _Reserve) -> None:
+    def _leave(self, reserve: _Reserve) -> None:
         """It is answered, or its caller has gone."""
         self._stop_step(reserve)
-        reserves = self._waiting.get(queue_name)
+        reserves = self._waiting.get(reserve.queue_name)
         if reserves is not None:
             reserves.pop(reserve, None)
             if not reserves:
-                del self._waiting[queue_name]
+                del self._waiting[reserve.queue_name]
 
     def _stop_step(self, reserve: _Reserve) -> None:
+        """What is asked elsewhere is awaited nonetheless: only its answer tells what has to be given back."""
         if reserve.timer is not None:
             reserve.timer.cancel()
             reserve.timer = None
         step, reserve.step = reserve.step, None
-        if step is not None:
+        if step is not None and isinstance(reserve.source, LogicalQueue):
             step.cancel()
-
-    def _refuse(self, reserve: _Reserve, error: BaseException) -> None:
-        if not reserve.future.done():
-            reserve.future.set_exception(error)
 
     # Hunger.
 
@@ -239,8 +254,9 @@ class Reserving:
         for reserve in list(self._waiting.get(queue_name, ())):
             if items <= 0:
                 break
-            self._go(queue_name, reserve, instance)
-            items -= reserve.batch_size
+            if not reserve.is_served:
+                self._go(reserve, instance)
+                items -= reserve.batch_size
 
     # The hunger of others.
 
@@ -249,15 +265,31 @@ class Reserving:
         self.offer(message.queue_name)
 
     def offer(self, queue_name: str) -> None:
-        """Items may be ready here that nobody here waits for: tell those who do."""
-        hungry = self._hungry.get(queue_name)
-        if not hungry:
+        """Items may be ready in a logical queue here that nobody waits for there: give them to those who do."""
+        hungry, waiting = self._hungry.get(queue_name), self._waiting.get(queue_name)
+        if not hungry and not waiting:
             return
         try:
             route = self._route(queue_name)
         except QueratorError:
-            del self._hungry[queue_name]
+            self._hungry.pop(queue_name, None)
             return
+        if waiting and len(route.here) > 1:
+            self._move_here(route, list(waiting))
+        if hungry:
+            self._offer_to(queue_name, route, hungry)
+
+    def _move_here(self, route: Route, waiting: list[_Reserve]) -> None:
+        """From one logical queue of this instance to another one."""
+        for logical_queue in route.here:
+            items = logical_queue.ready()
+            for reserve in waiting:
+                if items > 0 and not reserve.is_served and _waits_in_vain(reserve):
+                    self._stop_step(reserve)
+                    self._wait(reserve, logical_queue)
+                    items -= reserve.batch_size
+
+    def _offer_to(self, queue_name: str, route: Route, hungry: OrderedDict[str, int]) -> None:
         items = sum(each.ready() for each in route.here)
         while items > 0 and hungry:
             instance, reserves = hungry.popitem(last=False)
@@ -273,3 +305,12 @@ class Reserving:
         """For another instance: from what is ready here; None if nothing is."""
         ready = next((each for each in self._route(queue_name).here if each.ready()), None)
         return None if ready is None else ready.reserve(batch_size, client_id, timeout_ms, lease_timeout_ms)
+
+
+def _waits_in_vain(reserve: _Reserve) -> bool:
+    return isinstance(reserve.source, LogicalQueue) and reserve.step is not None and not reserve.source.ready()
+
+
+def _refuse(reserve: _Reserve, error: BaseException) -> None:
+    if not reserve.future.done():
+        reserve.future.set_exception(error)

@@ -90,18 +90,22 @@ class Block:
                 return {lease: named}
             named = dict.fromkeys(named, 1)
         found: dict[Lease, Collection[int]] = {}
-        owners, count, body = self.owners, len(self.owners), self.body
+        owners, count = self.owners, len(self.owners)
         last: Lease | None = None
         slots: list[int] = []
         for slot, attempt in named.items():
             lease = owners[slot] if slot < count else None
-            if lease is None or (body is not None and not same_attempt(attempt, body.items[slot].attempts + 1)):
+            if lease is None or not self.handed_out(slot, attempt):
                 raise NotLeased(format_id(self.id, slot, attempt))
             if lease is not last:
                 slots = found.setdefault(lease, [])  # type: ignore[assignment]
                 last = lease
             slots.append(slot)
         return found
+
+    def handed_out(self, slot: int, attempt: int) -> bool:
+        """Whether this is the number of the slot's present hand-out, as far as that is in memory."""
+        return self.body is None or same_attempt(attempt, self.body.items[slot].attempts + 1)
 
     def _sole_owner(self, run: range) -> Lease | None:
         """The lease that all of these first hand-outs are under, if there is one."""

@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any, TypeVar
 
 import structlog
@@ -143,13 +144,12 @@ class LogicalQueue:
             await self._turned.wait()
 
     def _has_work(self) -> bool:
-        working = [member for member in self.members.values() if member.works]
-        return bool(working and self._waiting.produces) or any(member.turn or member.inbox for member in working)
+        busy = any(member.turn or member.inbox for member in self.members.values() if member.works)
+        return busy or bool(self.works and self._waiting.produces)
 
     async def freeze(self) -> None:
         """Take no more requests, and finish what runs: what is counted then stays so."""
-        details = f"'{self.queue.name}' takes no requests now"
-        self._refusal = lambda: RetryRequest("queue is being deleted", details)
+        self._refusal = lambda: RetryRequest("queue is being deleted", f"'{self.queue.name}' takes no requests now")
         await self._finish()
 
     def thaw(self) -> None:
@@ -209,6 +209,11 @@ class LogicalQueue:
         future: asyncio.Future[int] = self._loop.create_future()
         request = Renew(self._deadline(timeout_ms), future, partition, ids, lease_timeout_ms)
         return self.submit(partition, request, future)
+
+    def take_back(self, partition: int, ids: list[str]) -> None:
+        """End the leases of items whose consumer has not heard of them."""
+        self.member(partition).take_back(ids)
+        self.wake()
 
     def deliver(self, partition: int, source_uid: int, entries: list[tuple[int, Item]]) -> asyncio.Future[None]:
         """Take items from another partition's outbox."""
@@ -286,12 +291,10 @@ class LogicalQueue:
             given = [*member.produces, *(reserve for reserve, _ in member.reserves), *member.inbox, *turn.requests]
             refuse(given, InternalError())
             batch = None
-        member.produces = []
-        member.reserves = []
-        if batch is None:
-            return
-        member.turn = turn
-        self.spawn(self._commit(member, turn, batch))
+        member.produces, member.reserves = [], []
+        if batch is not None:
+            member.turn = turn
+            self.spawn(self._commit(member, turn, batch))
 
     def _plan(self, member: Member, turn: Turn) -> Batch | None:
         """Decide; None if nothing is to be written, and everybody is answered already."""
@@ -452,9 +455,7 @@ class LogicalQueue:
         self._alarm.set(max(min(when_ms, self._next_deadline_ms), now_ms + 1))
 
     def _unanswered(self) -> Iterator[Request]:
-        yield from self._waiting
-        for member in self.members.values():
-            yield from member.waiting()
+        return chain(self._waiting, *(member.waiting() for member in self.members.values()))
 
     def _time_out(self, now_ms: int) -> None:
         """Answer the requests whose deadline has passed, and find the next deadline."""

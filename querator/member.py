@@ -50,6 +50,10 @@ class Member:
         """Whether what it was asked will be done, sooner or later."""
         return self.status is Status.AVAILABLE
 
+    def take_back(self, ids: list[str]) -> None:
+        """The leases of these items were never heard of; the next turn ends them."""
+        self.abandoned.extend(self.state.leases_of(ids))
+
     def has_work(self, now_ms: int) -> bool:
         """Whether a turn would have anything to do."""
         return bool(self.produces or self.reserves or self.inbox or self.abandoned or self.state.has_due(now_ms))

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterable
 
 from querator import bits, records
 from querator.blocks import Block, read_block
-from querator.items import NEVER_MS, Item, decode_block, decode_item
+from querator.items import NEVER_MS, Item, decode_block, decode_item, parse_id
 from querator.leases import Lease, LeaseGroup, Leases
 from querator.limits import Limits
 from querator.queues import PartitionPlace
@@ -173,6 +173,17 @@ class PartitionState:
         self.next_due_ms = min(next_due_ms, self._scheduled_meanwhile_ms)
 
     # Choosing.
+
+    def leases_of(self, ids: list[str]) -> set[Lease]:
+        """The leases under which these items are now, if they are under any."""
+        found: set[Lease] = set()
+        for item_id in ids:
+            place = parse_id(item_id)
+            block = self.blocks.get(place.block_id)
+            lease = block.owner(place.slot) if block is not None else None
+            if block is not None and lease is not None and block.handed_out(place.slot, place.attempt):
+                found.add(lease)
+        return found
 
     def has_due(self, now_ms: int) -> bool:
         """Whether a turn has to deal with a scheduled item, a lease or an item whose time has come."""

@@ -47,6 +47,7 @@ class Wires:
     def __init__(self) -> None:
         self.plugged: dict[str, Peers] = {}
         self.links: list[MemoryLink] = []
+        self._addresses: dict[MemoryLink, str] = {}
         self._serving: set[asyncio.Task[None]] = set()
 
     async def connect(self, me: str, address: str) -> MemoryLink:
@@ -56,12 +57,19 @@ class Wires:
         near, far = MemoryLink(), MemoryLink()
         near.other, far.other = far, near
         self.links.append(near)
+        self._addresses[near] = address
         task = asyncio.create_task(peers.serve(me, far))
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
         return near
 
     def cut_all(self) -> None:
-        for link in self.links:
+        for address in set(self._addresses.values()):
+            self.cut(address)
+
+    def cut(self, address: str) -> None:
+        """Cut all links to an instance."""
+        for link in [link for link in self.links if self._addresses[link] == address]:
             link.cut()
-        self.links.clear()
+            self.links.remove(link)
+            del self._addresses[link]

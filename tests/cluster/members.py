@@ -9,13 +9,12 @@ from cluster.membership import Member
 from querator.waist import Backend
 
 
-def member_with(backends: Mapping[str, Backend], name: str = "", peer_address: str = "") -> Member:
+def member_with(backends: Mapping[str, Backend], name: str = "") -> Member:
     """Each time another one, unless it is named."""
     return Member(
         id=name or secrets.token_hex(4),
         host="here",
         addresses=(),
-        peer_address=peer_address,
         version="1",
         started_at_ms=1,
         backends={name: backend.affinity for name, backend in backends.items()},
