@@ -82,23 +82,21 @@ class Reporter:
         self._coordinator = coordinator
         self._clock = clock
         self._counted: dict[str, int] = {}
-        self._reported: dict[str, QueueLoad] = {}
+        self._reported: tuple[int, dict[str, QueueLoad]] = (0, {})  # under which lease, and what
 
     async def run(self) -> None:
         while True:
             await sleep_ms(self._clock, _REPORT_EVERY_MS)
-            report = self.measure()
-            if report == self._reported or not self._membership.registered.is_set():
+            report, lease = self.measure(), self._membership.lease
+            if lease is None or lease.lost.is_set() or (lease.id, report) == self._reported:
                 continue
             key = PREFIX + self._host.me
             try:
-                await self._coordinator.transact(
-                    expected={}, puts={key: encode_report(report)}, lease=self._membership.lease
-                )
+                await self._coordinator.transact(expected={}, puts={key: encode_report(report)}, lease=lease)
             except CoordinationError as error:
                 _log.info("load was not reported", error=str(error))
             else:
-                self._reported = report
+                self._reported = (lease.id, report)
 
     def measure(self) -> dict[str, QueueLoad]:
         """The load since this was last asked."""

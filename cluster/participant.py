@@ -118,7 +118,9 @@ class Participant:
             self._reporter.run(),
             self._bury(),
         ):
-            self._tasks.append(asyncio.create_task(follower))
+            task = asyncio.create_task(follower)
+            task.add_done_callback(_tell_error)
+            self._tasks.append(task)
         await self._until_settled()
 
     def _check_backends(self) -> None:
@@ -185,3 +187,9 @@ class Participant:
         await self.host.close()
         await self.membership.leave()
         await self.peers.close()
+
+
+def _tell_error(task: asyncio.Task[None]) -> None:
+    """None of them ends by itself, unless something is wrong that nobody foresaw."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("instance does not follow the cluster any more", exc_info=error)

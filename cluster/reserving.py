@@ -20,7 +20,7 @@ from cluster.routes import Route
 from querator.clock import Clock, Timer
 from querator.errors import QueratorError, RetryRequest, TimedOut
 from querator.logical_queue import LogicalQueue
-from querator.requests import Reservation
+from querator.requests import Reservation, Reserve
 
 _ELSEWHERE_MS = 200  # that a reserve may wait at another instance which had items a moment ago
 _AGAIN_MS = 20  # before a reserve that met a moving partition looks again
@@ -54,15 +54,13 @@ class _Reserve:
         "timer",
     )
 
-    def __init__(
-        self, queue_name: str, batch_size: int, client_id: str, deadline_ms: int, lease_timeout_ms: int
-    ) -> None:
+    def __init__(self, queue_name: str, asked: Reserve) -> None:
         self.queue_name = queue_name
-        self.batch_size = batch_size
-        self.client_id = client_id
-        self.deadline_ms = deadline_ms
-        self.lease_timeout_ms = lease_timeout_ms
-        self.future: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()
+        self.batch_size = asked.batch_size
+        self.client_id = asked.client_id
+        self.deadline_ms = asked.deadline_ms
+        self.lease_timeout_ms = asked.lease_timeout_ms
+        self.future: asyncio.Future[Reservation] = asked.future
         self.source: Source | None = None
         self.step: asyncio.Future[Any] | None = None  # what the source is asked
         self.timer: Timer | None = None
@@ -84,6 +82,8 @@ class Reserving:
         self._hungry: dict[str, OrderedDict[str, int]] = defaultdict(OrderedDict)  # by queue: other instances
         self._told_at_ms: dict[tuple[str, str], int] = {}  # queue and instance → when it was told of our hunger
         self._reminder: Timer | None = None
+        self._steps: set[asyncio.Future[Any]] = set()  # of all reserves
+        self._stopped = False
 
     # Reserves of this instance's callers.
 
@@ -91,11 +91,22 @@ class Reserving:
         self, queue_name: str, batch_size: int, client_id: str, timeout_ms: int, lease_timeout_ms: int
     ) -> asyncio.Future[Reservation]:
         self._route(queue_name)
+        future: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()
         deadline_ms = self._clock.now_ms() + timeout_ms
-        reserve = _Reserve(queue_name, batch_size, client_id, deadline_ms, lease_timeout_ms)
+        self._add(queue_name, Reserve(deadline_ms, future, batch_size, client_id, lease_timeout_ms))
+        return future
+
+    def adopt(self, queue_name: str, asked: Reserve) -> bool:
+        """A reserve that waited with a logical queue which is leaving goes on here; False if it does already."""
+        if self._stopped or asked.future in self._steps:
+            return False
+        self._add(queue_name, asked)
+        return True
+
+    def _add(self, queue_name: str, asked: Reserve) -> None:
+        reserve = _Reserve(queue_name, asked)
         reserve.future.add_done_callback(lambda _: self._leave(reserve))
         self._begin(reserve)
-        return reserve.future
 
     def waiting(self, queue_name: str) -> int:
         """How many wait at this instance."""
@@ -103,6 +114,7 @@ class Reserving:
 
     def stop(self, refusal: Callable[[], QueratorError]) -> None:
         """Nobody waits any longer."""
+        self._stopped = True
         if self._reminder is not None:
             self._reminder.cancel()
         for reserves in list(self._waiting.values()):
@@ -157,10 +169,12 @@ class Reserving:
     def _take_step(self, reserve: _Reserve, source: Source, step: asyncio.Future[Any]) -> None:
         reserve.source = source
         reserve.step = step
+        self._steps.add(step)
         step.add_done_callback(lambda done: self._came(reserve, source, done))
 
     def _came(self, reserve: _Reserve, source: Source, step: asyncio.Future[Reservation | None]) -> None:
         """A step has ended. What was leased by one that nobody waits for any more is given back."""
+        self._steps.discard(step)
         error = None if step.cancelled() else step.exception()
         result = None if step.cancelled() or error is not None else step.result()
         if reserve.step is not step or reserve.future.done():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
 import structlog
@@ -72,12 +73,9 @@ class Router:
     def changed(self, queue_name: str) -> None:
         """The owners of a queue are not what they were."""
         self._routes.pop(queue_name, None)
-        offer = self._offer(queue_name)
         for logical_queue in self._host.logical_queues(queue_name):
-            logical_queue.on_surplus = offer
-
-    def _offer(self, queue_name: str) -> Callable[[], None]:
-        return lambda: self.reserving.offer(queue_name)
+            logical_queue.on_surplus = partial(self.reserving.offer, queue_name)
+            logical_queue.on_leave = partial(self.reserving.adopt, queue_name)
 
     def route(self, queue_name: str) -> Route:
         route = self._routes.get(queue_name)

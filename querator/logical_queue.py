@@ -92,6 +92,7 @@ class LogicalQueue:
         self._leaving = False  # reserves do not wait any more
         self._closed = False
         self.on_surplus: Callable[[], None] | None = None  # called after a turn, if nobody here waits for items
+        self.on_leave: Callable[[Reserve], bool] | None = None  # whether a waiting reserve goes on elsewhere
 
     # Lifecycle.
 
@@ -134,6 +135,7 @@ class LogicalQueue:
         for member in self.members.values():
             member.status = Status.UNAVAILABLE
             refuse(member.in_doubt(), ProduceInDoubt())
+        self._waiting.send_away(self.on_leave, refusal())
         refuse(self._unanswered(), refusal())
         await asyncio.gather(*(member.state.stored.close() for member in self.members.values()))
 
@@ -272,7 +274,7 @@ class LogicalQueue:
             for member in free:
                 self._begin(member, now_ms)
         if self._leaving and self._refusal is not None:
-            refuse(self._waiting.reserves, self._refusal())
+            self._waiting.send_away(self.on_leave, self._refusal())
         elif self.on_surplus is not None and not self._waiting.reserves:
             self.on_surplus()
         self._arm(now_ms)
@@ -415,9 +417,7 @@ class LogicalQueue:
         _log.warning("partition was taken over", queue=self.queue.name, partition=member.number)
         refuse(member.in_doubt(), ProduceInDoubt())
         refuse(member.waiting(), PartitionFailing(self.queue.name, member.number))
-        member.inbox.clear()
-        member.turn = None
-        member.news.set()
+        member.forget()
 
     # Reading in the background.
 
@@ -440,7 +440,7 @@ class LogicalQueue:
         try:
             await read()
         except StorageError as error:
-            if member.status is Status.AVAILABLE and member.turn is None:
+            if member.free:
                 self._fail(member, error)
         finally:
             member.reading.discard(what)

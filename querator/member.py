@@ -50,6 +50,12 @@ class Member:
         """Whether what it was asked will be done, sooner or later."""
         return self.status is Status.AVAILABLE
 
+    def forget(self) -> None:
+        """All requests are answered, and nothing is being written any more."""
+        self.inbox.clear()
+        self.turn = None
+        self.news.set()
+
     def take_back(self, ids: list[str]) -> None:
         """The leases of these items were never heard of; the next turn ends them."""
         self.abandoned.extend(self.state.leases_of(ids))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from querator.distribution import emptiest_first, share
+from querator.errors import QueratorError
 from querator.limits import Limits
 from querator.member import Member
 from querator.requests import Produce, Request, Reserve
@@ -48,6 +49,13 @@ class Waiting:
             other = reserve.move_out()
             self.add_reserve(other)
             self.reserves.move_to_end(other, last=False)
+
+    def send_away(self, elsewhere: Callable[[Reserve], bool] | None, error: QueratorError) -> None:
+        """Reserves do not wait here any longer: each goes on elsewhere, or is told why not."""
+        reserves, self.reserves = list(self.reserves), OrderedDict()
+        for reserve in reserves:
+            if not reserve.future.done() and not (elsewhere is not None and elsewhere(reserve)):
+                reserve.future.set_exception(error)
 
     def drop_answered(self) -> bool:
         """Free the places of produces that nobody waits for any more. Whether there was one."""

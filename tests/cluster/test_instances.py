@@ -199,3 +199,16 @@ async def test_one_logical_queue_is_reached_from_everywhere(trio: Trio) -> None:
     assert sorted(payloads(each)[0] for each in given) == [b"0", b"1", b"2"]
     for site, each in zip(reversed(trio.sites), given, strict=True):
         await site.complete("single", each)
+
+
+async def test_a_queue_gets_more_logical_queues_when_many_wait(trio: Trio) -> None:
+    """With `auto` it begins with one, and grows to the instances that there are when consumers come."""
+    a, _, c = trio.sites
+    await a.create("busy", requested_partitions=6)
+    assert sum(bool(site.owns("busy")) for site in trio.sites) == 1
+    waiting = [site.reserve("busy") for site in (a, c) for _ in range(6)]
+    await trio.until_spread("busy", 6)
+    for number in range(12):
+        await trio.sites[number % 3].produce("busy", b"%d" % number)
+    given = await asyncio.gather(*waiting)
+    assert sorted(payloads(each)[0] for each in given) == sorted(b"%d" % number for number in range(12))
