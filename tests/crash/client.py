@@ -7,12 +7,11 @@ import base64
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import aiohttp
 
 from querator.durations import format_instant, parse_instant
-from tests.crash.server import Server
 from tests.history.events import Call, Claim, HandOut, Outcome, Sent
 from tests.history.recorder import Recorder
 
@@ -46,9 +45,18 @@ class Held(NamedTuple):
     item: HandOut
 
 
+class Place(Protocol):
+    """Where calls go: to ``url``, as it is at the moment, and only while it is ``up``."""
+
+    up: asyncio.Event
+
+    @property
+    def url(self) -> str: ...
+
+
 class Client:
-    def __init__(self, server: Server, session: aiohttp.ClientSession, recorder: Recorder) -> None:
-        self._server = server
+    def __init__(self, place: Place, session: aiohttp.ClientSession, recorder: Recorder) -> None:
+        self.place = place
         self._session = session
         self._recorder = recorder
         self._tags = 0
@@ -154,7 +162,7 @@ class Client:
 
     async def post(self, name: str, body: Mapping[str, object], hang_up_s: float | None = None) -> Answer:
         """One call, not written down."""
-        url = f"{self._server.url}/v1/{name}"
+        url = f"{self.place.url}/v1/{name}"
         try:
             async with asyncio.timeout(hang_up_s or _ANSWER_PATIENCE_S):
                 async with self._session.post(url, data=json.dumps(body), headers=_CONTENT) as answer:

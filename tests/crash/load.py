@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import aiohttp
 
 from querator.clock import Clock, SystemClock
 from querator.durations import format_duration
-from tests.crash.client import Answer, Client, Held, Surprise
+from tests.crash.client import Answer, Client, Held, Place, Surprise
 from tests.crash.server import Server
 from tests.history.checker import Report, check
 from tests.history.events import Counted, Event, QueueFacts
@@ -29,6 +29,7 @@ QUEUES = (PLAIN, WIDE, DEAD, MORTAL, ORDERED)  # a dead queue before those that 
 PATIENT_MS = (10_000,)  # every produce waits until the server is there again
 
 _PATIENCE_S = 120
+_PAUSE_S = 0.02
 _STUCK_MS = 30_000  # far above every lease, schedule and retry here
 
 
@@ -40,18 +41,18 @@ class Counts(NamedTuple):
     waiting: int  # reserves that wait
 
 
-class Crew:
-    """All clients of one server, and the history that they write together."""
+class Clients:
+    """They write one history together. ``place_of`` says where the one with this name sends its calls."""
 
     def __init__(
         self,
-        server: Server,
+        place_of: Callable[[str], Place],
         session: aiohttp.ClientSession,
         seed: int,
         queues: Iterable[QueueFacts],
         produce_timeouts_ms: Sequence[int],
     ) -> None:
-        self.server = server
+        self._place_of = place_of
         self.produce_timeouts_ms = produce_timeouts_ms
         self.clock: Clock = SystemClock()
         self.queues = tuple(queues)
@@ -63,9 +64,10 @@ class Crew:
         self._wanted: tuple[int, asyncio.Future[None]] | None = None
 
     def client(self, name: str) -> Client:
-        return Client(self.server, self._session, Recorder(name, self.clock, self.events.append))
+        return Client(self._place_of(name), self._session, Recorder(name, self.clock, self.events.append))
 
-    async def create_queues(self) -> None:
+    async def create_queues(self, **options: object) -> None:
+        """``options`` are of all of them."""
         for facts in self.queues:
             await self._control(
                 "queues.create",
@@ -74,6 +76,7 @@ class Crew:
                 lease_timeout=format_duration(facts.lease_timeout_ms),
                 max_attempts=facts.max_attempts,
                 dead_queue=facts.dead_queue,
+                **options,
             )
 
     async def _control(self, name: str, **fields: object) -> Answer:
@@ -89,26 +92,26 @@ class Crew:
             shared = tuple(facts for facts in self.queues if facts is not ORDERED)
             living = tuple(facts for facts in shared if facts is not DEAD)
             for number in range(producers):
-                group.create_task(self._work(_Producer(self, self.client(f"p{number}"), self._rng(), living)))
+                group.create_task(self._work(_Producer(self, f"p{number}", living)))
             for number in range(consumers):
-                group.create_task(self._work(_Consumer(self, self.client(f"c{number}"), self._rng(), shared)))
+                group.create_task(self._work(_Consumer(self, f"c{number}", shared)))
             if ORDERED in self.queues:
-                group.create_task(self._work(_Producer(self, self.client("po"), self._rng(), (ORDERED,))))
-                group.create_task(self._work(_Consumer(self, self.client("co"), self._rng(), (ORDERED,))))
+                group.create_task(self._work(_Producer(self, "po", (ORDERED,))))
+                group.create_task(self._work(_Consumer(self, "co", (ORDERED,))))
             try:
                 yield
             finally:
                 self.going_home.set()
 
-    def _rng(self) -> random.Random:
+    def rng(self) -> random.Random:
         return random.Random(self._seeds.random())
 
-    async def _work(self, worker: Callable[[], Awaitable[None]]) -> None:
+    async def _work(self, worker: _Worker) -> None:
         going_home = asyncio.create_task(self.going_home.wait())
         up: asyncio.Task[bool] | None = None
         try:
             while not self.going_home.is_set():
-                up = asyncio.create_task(self.server.up.wait())
+                up = asyncio.create_task(worker.client.place.up.wait())
                 await asyncio.wait({going_home, up}, return_when=asyncio.FIRST_COMPLETED)
                 if up.done():
                     await worker()
@@ -132,13 +135,20 @@ class Crew:
     async def counts(self) -> Counts:
         items = outbox = waiting = 0
         for facts in self.queues:
-            answer = await self._control("queue.stats", queue_name=facts.queue)
+            answer = await self._stats(facts.queue)
             for logical_queue in answer.body["logicalQueues"]:
                 waiting += logical_queue.get("lease_waiting", 0)
                 for partition in logical_queue["partitions"]:
                     items += partition.get("total", 0) + partition.get("scheduled", 0)
                     outbox += partition.get("outbox", 0)
         return Counts(items, outbox, waiting)
+
+    async def _stats(self, queue: str) -> Answer:
+        """Of the whole queue."""
+        async with asyncio.timeout(_PATIENCE_S):
+            while (answer := await self._control("queue.stats", queue_name=queue)).body.get("partial"):
+                await asyncio.sleep(_PAUSE_S)
+        return answer
 
     async def count(self) -> None:
         """Write down what the server counts, once nothing moves between the queues while they are asked."""
@@ -168,6 +178,21 @@ class Crew:
         return check(self.events)
 
 
+class Crew(Clients):
+    """All clients of one server."""
+
+    def __init__(
+        self,
+        server: Server,
+        session: aiohttp.ClientSession,
+        seed: int,
+        queues: Iterable[QueueFacts],
+        produce_timeouts_ms: Sequence[int],
+    ) -> None:
+        super().__init__(lambda _: server, session, seed, queues, produce_timeouts_ms)
+        self.server = server
+
+
 def _batch_size(rng: random.Random, most: int) -> int:
     """Small ones as often as large ones."""
     return int((most + 1) ** rng.random())
@@ -178,11 +203,17 @@ def _hang_up_s(rng: random.Random) -> float | None:
     return rng.uniform(0.0001, 0.02) if rng.random() < 0.02 else None
 
 
+class _Worker(Protocol):
+    client: Client
+
+    async def __call__(self) -> None: ...
+
+
 class _Producer:
-    def __init__(self, crew: Crew, client: Client, rng: random.Random, queues: tuple[QueueFacts, ...]) -> None:
+    def __init__(self, crew: Clients, name: str, queues: tuple[QueueFacts, ...]) -> None:
         self._crew = crew
-        self._client = client
-        self._rng = rng
+        self.client = crew.client(name)
+        self._rng = crew.rng()
         self._queues = queues
 
     async def __call__(self) -> None:
@@ -193,14 +224,14 @@ class _Producer:
         due_at_ms = [now_ms + rng.randrange(10, 1500) for _ in range(scheduled)]
         queue = rng.choice(self._queues).queue
         timeout_ms = rng.choice(self._crew.produce_timeouts_ms)
-        await self._client.produce(queue, count, due_at_ms=due_at_ms, timeout_ms=timeout_ms, hang_up_s=_hang_up_s(rng))
+        await self.client.produce(queue, count, due_at_ms=due_at_ms, timeout_ms=timeout_ms, hang_up_s=_hang_up_s(rng))
 
 
 class _Consumer:
-    def __init__(self, crew: Crew, client: Client, rng: random.Random, queues: tuple[QueueFacts, ...]) -> None:
+    def __init__(self, crew: Clients, name: str, queues: tuple[QueueFacts, ...]) -> None:
         self._crew = crew
-        self._client = client
-        self._rng = rng
+        self.client = crew.client(name)
+        self._rng = crew.rng()
         self._queues = queues
         self._in_doubt: list[Held] = []  # of a complete whose answer was lost
 
@@ -208,10 +239,10 @@ class _Consumer:
         rng = self._rng
         if self._in_doubt:
             in_doubt, self._in_doubt = self._in_doubt, []
-            await self._client.complete(in_doubt)
+            await self.client.complete(in_doubt)
         queue = rng.choice(self._queues).queue
         timeout_ms = rng.randrange(10, 300)
-        held = await self._client.reserve(queue, _batch_size(rng, 80), timeout_ms=timeout_ms, hang_up_s=_hang_up_s(rng))
+        held = await self.client.reserve(queue, _batch_size(rng, 80), timeout_ms=timeout_ms, hang_up_s=_hang_up_s(rng))
         if held:
             await self._use(held)
 
@@ -222,7 +253,7 @@ class _Consumer:
         if way < 0.1:
             return  # the leases run out
         if way < 0.2:
-            await self._client.renew(held, rng.choice([LEASE_MS // 2, 2 * LEASE_MS]))
+            await self.client.renew(held, rng.choice([LEASE_MS // 2, 2 * LEASE_MS]))
         if way < 0.4:
             rng.shuffle(held)
             some = rng.randrange(len(held))
@@ -230,7 +261,7 @@ class _Consumer:
             held = held[some:]
         if way > 0.9:
             held = held[: rng.randrange(1, len(held) + 1)]
-        if await self._client.complete(held, hang_up_s=_hang_up_s(rng)) == "unknown":
+        if await self.client.complete(held, hang_up_s=_hang_up_s(rng)) == "unknown":
             self._in_doubt = held
 
     async def _give_back(self, held: list[Held]) -> None:
@@ -238,11 +269,11 @@ class _Consumer:
             return
         way = self._rng.random()
         if way < 0.3:
-            await self._client.retry(held, dead=held[0].queue == MORTAL.queue)
+            await self.client.retry(held, dead=held[0].queue == MORTAL.queue)
         elif way < 0.6:
-            await self._client.retry(held, retry_at_ms=self._crew.clock.now_ms() + self._rng.randrange(10, 1500))
+            await self.client.retry(held, retry_at_ms=self._crew.clock.now_ms() + self._rng.randrange(10, 1500))
         else:
-            await self._client.retry(held)
+            await self.client.retry(held)
 
 
 @asynccontextmanager
@@ -252,6 +283,10 @@ async def crew_of(
     queues: Iterable[QueueFacts] = QUEUES,
     produce_timeouts_ms: Sequence[int] = PATIENT_MS,
 ) -> AsyncIterator[Crew]:
-    connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout()) as session:
+    async with unhurried_session() as session:
         yield Crew(server, session, seed, queues, produce_timeouts_ms)
+
+
+def unhurried_session() -> aiohttp.ClientSession:
+    """For any number of calls at once, each of which has its own patience."""
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout())
