@@ -15,7 +15,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help run test check tidy bench format lock proto wheels clean
+.PHONY: help run cluster test check tidy bench format lock proto wheels clean
 
 help: ## list the targets
 	@echo "make TARGET [PYTHON=python3] [PORT=2319] [DATA=./data] [ARGS=...]"
@@ -23,6 +23,9 @@ help: ## list the targets
 
 run: $(SERVER) ## set up and start a server on 127.0.0.1:2319 with its data in ./data
 	@exec $(BIN)/querator serve --listen $(HOST):$(PORT) --data-dir $(DATA) $(ARGS)
+
+cluster: $(DEV) ## start etcd, PostgreSQL and three instances, to look at; Ctrl-C stops all; ARGS="--port 2319 --folder DIR"
+	@exec $(BIN)/python -m bench.local_cluster $(ARGS)
 
 test: $(DEV) ## set up and run every test; ARGS are pytest's
 	@.ci/need strace=strace etcd=etcd-server openssl=openssl '/usr/lib/postgresql/*/bin/initdb=postgresql'

@@ -52,7 +52,10 @@ class Etcd:
         """Start, and return when it answers."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with (self._folder / "etcd.log").open("ab") as log:
-            self._process = subprocess.Popen(self._command(), cwd=self._folder, stdout=log, stderr=subprocess.STDOUT)
+            # In a group of its own: Ctrl-C must reach who started it alone, who then stops everything in order.
+            self._process = subprocess.Popen(
+                self._command(), cwd=self._folder, stdout=log, stderr=subprocess.STDOUT, process_group=0
+            )
         give_up_at = time.monotonic() + _PATIENCE_S
         while not self._is_healthy():
             if self._process.poll() is not None or time.monotonic() > give_up_at:

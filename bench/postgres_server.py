@@ -81,7 +81,12 @@ class Postgres:
         command = [str(self._binaries / "postgres"), "-D", str(self._data), "-p", str(self.port), "-h", _HOST, "-k", ""]
         with (self._folder / "postgres.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*command, *options], user=self._user, cwd=self._folder, stdout=log, stderr=subprocess.STDOUT
+                [*command, *options],
+                user=self._user,
+                cwd=self._folder,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                process_group=0,  # Ctrl-C must reach who started it alone, who then stops everything in order
             )
         self.wait_until_open()
 
