@@ -52,10 +52,10 @@ class GrpcDoor:
         self._streams: set[ConsumeStream] = set()
         self._running: set[asyncio.Task[Any]] = set()  # what is carried to its end when its caller goes
 
-    async def start(self, listen: Address) -> Address:
-        """Listen; gives the address that was bound (port 0 is any free one)."""
+    async def start(self, listen: Address, *, shared: bool = False) -> Address:
+        """Listen; gives the address that was bound (port 0 is any free one). Shared: others may listen there too."""
         hall = self._hall
-        server = grpc.aio.server(maximum_concurrent_rpcs=hall.limits.connections, options=_options(hall))
+        server = grpc.aio.server(maximum_concurrent_rpcs=hall.limits.connections, options=_options(hall, shared))
         methods = {wire.method_name(call.name): self._method(call) for call in set(hall.calls.values())}
         methods["Consume"] = grpc.stream_stream_rpc_method_handler(self._consume)
         server.add_generic_rpc_handlers(
@@ -172,10 +172,13 @@ async def refuse(error: QueratorError, context: Any) -> NoReturn:
     raise AssertionError("abort raises")
 
 
-def _options(hall: Hall) -> list[tuple[str, int]]:
+def _options(hall: Hall, shared: bool) -> list[tuple[str, int]]:
     limits = hall.limits
     return [
-        ("grpc.so_reuseport", 0),  # or else a second server on the same port would start, and take half of the calls
+        (
+            "grpc.so_reuseport",
+            int(shared),
+        ),  # or else a second server on the same port would start, and take half of the calls
         ("grpc.max_receive_message_length", max(call.body_limit for call in hall.calls.values())),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_connection_idle_ms", limits.idle_timeout_ms),

@@ -11,7 +11,7 @@ from cluster.host import Host
 from cluster.router import Router
 from querator.config import INVALID, BackendConfig, Config, Problem, QueueConfig, option_name
 from querator.config_sources import Reading, options, refusal
-from querator.errors import QueratorError, RequestFailed
+from querator.errors import Conflict, QueratorError, RequestFailed
 from querator.waist import Backend, StorageError
 
 OpenBackend = Callable[[BackendConfig], Awaitable[Backend]]
@@ -36,7 +36,7 @@ async def reconfigure(router: Router, old: Config, reading: Reading, open_backen
     """Let what is read hold, except for the doors and the log. Raises, and changes nothing, if not all of it can."""
     new = reading.checked()
     async with router.management.changing() as host:
-        problems = [*_fixed(old, new), *_changed_backends(old, new)]
+        problems = [*fixed_problems(old, new), *_changed_backends(old, new)]
         problems += [*_removed_backends(new, host), *_dead_queues(new, host)]
         if problems:
             raise refusal([reading.mistake(problem) for problem in problems])
@@ -47,7 +47,8 @@ async def reconfigure(router: Router, old: Config, reading: Reading, open_backen
     return Outcome([*_changes(old, new), *(f"queue '{name}' was created" for name in created)], removed)
 
 
-def _fixed(old: Config, new: Config) -> Iterator[Problem]:
+def fixed_problems(old: Config, new: Config) -> Iterator[Problem]:
+    """What cannot change while running, and has changed."""
     before, after = dict(options(old)), dict(options(new))
     live = {*LIVE, *(("listen",) if old.addresses() == new.addresses() else ())}  # one address, or a list of one
     for path in {**before, **after}:
@@ -118,8 +119,7 @@ async def _apply(router: Router, host: Host, old: Config, new: Config, added: di
     created: list[str] = []
     try:
         for queue in missing_queues(new, host):
-            await router.management.create(queue.settings())
-            created.append(queue.queue_name)
+            await _create(router, queue, created)
     except BaseException:
         for queue_name in reversed(created):
             await router.management.remove(queue_name)
@@ -130,6 +130,15 @@ async def _apply(router: Router, host: Host, old: Config, new: Config, added: di
             await _close(backend)
         raise
     return created
+
+
+async def _create(router: Router, queue: QueueConfig, created: list[str]) -> None:
+    try:
+        await router.management.create(queue.settings())
+    except Conflict as error:  # another instance reloads too
+        _log.info("declared queue is made elsewhere", queue=queue.queue_name, reason=error.message)
+    else:
+        created.append(queue.queue_name)
 
 
 def missing_queues(config: Config, host: Host) -> list[QueueConfig]:

@@ -24,6 +24,7 @@ INVALID = "is invalid"
 
 UNIX = "unix:"  # before the path of a socket
 _EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to be refused where one address is needed
+MAX_WORKERS = 256
 _MIN_LEASE_MS = 1_000
 _MAX_LEASE_MS = 600_000
 
@@ -57,7 +58,10 @@ class BackendConfig(Section, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
 
 
-_EMBEDDED = BackendConfig(name="local-0", driver="sqlite", options={"path": "local-0.db"})
+def embedded(count: int = 1) -> list[BackendConfig]:
+    """The backends of a server that names none: one for each worker."""
+    names = [f"local-{number}" for number in range(count)]
+    return [BackendConfig(name=name, driver="sqlite", options={"path": f"{name}.db"}) for name in names]
 
 
 class RetryPolicyConfig(Section, frozen=True, kw_only=True):
@@ -148,7 +152,8 @@ class Config(Section, frozen=True, kw_only=True):
     grpc_listen: str = "auto"  # "auto": at its default address if `listen` is at its own, else nowhere
     data_dir: str = "./data"
     cluster: ClusterConfig = ClusterConfig()
-    storage: list[BackendConfig] = msgspec.field(default_factory=lambda: [_EMBEDDED])
+    workers: int = 1  # instances on this host
+    storage: list[BackendConfig] = msgspec.field(default_factory=embedded)
     queues: list[QueueConfig] = []
     fast_door: bool = True  # False: every request goes through aiohttp
     limits: Limits = Limits()
@@ -175,6 +180,8 @@ def find_problems(config: Config) -> Iterator[Problem]:
         yield from _address_problems(("grpc_listen",), config.grpc_listen)
     if not config.data_dir:
         yield Problem(("data_dir",), INVALID, "it must not be empty")
+    if not 1 <= config.workers <= MAX_WORKERS:
+        yield Problem(("workers",), INVALID, f"it must be between 1 and {MAX_WORKERS}")
     yield from _cluster_problems(config)
     yield from _storage_problems(config.storage)
     yield from _queues_problems(config.queues)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from querator.config import Config, Path, Problem, find_problems, option_name
+from querator.config import MAX_WORKERS, Config, Path, Problem, embedded, find_problems, option_name
 from querator.config_file import ConfigFile
 from querator.config_types import convert, from_text, scalar_options
 from querator.errors import InvalidRequest
@@ -53,6 +53,8 @@ class Reading:
                 if _set(data, path, value):
                     self._over[path] = source
         self.config, problems = convert(data)
+        if self.config.workers > 1 and isinstance(data, dict) and data.get("storage") is None:
+            self.config = msgspec.structs.replace(self.config, storage=embedded(min(self.config.workers, MAX_WORKERS)))
         known = {problem.path for problem in problems}
         found = [*find_problems(self.config), *(check(self.config) if check is not None else ())]
         problems += [problem for problem in found if not _is_told(problem.path, known)]

@@ -26,13 +26,14 @@ from cluster.coordination import open_coordinator
 from cluster.coordinator import CoordinationError, Coordinator
 from cluster.membership import Member
 from cluster.participant import Participant
-from cluster.reconfigure import missing_queues, reconfigure
+from cluster.reconfigure import fixed_problems, missing_queues, reconfigure
 from cluster.settings import find_mistakes
 from querator.clock import SystemClock, sleep_ms
-from querator.config import INVALID, BackendConfig, Config, LogConfig, Problem
+from querator.config import INVALID, BackendConfig, Config, LogConfig, Problem, is_everywhere
 from querator.config_sources import Reading, read
-from querator.errors import QueratorError, RequestFailed, RetryRequest, Stopping
+from querator.errors import Conflict, QueratorError, RequestFailed, RetryRequest, Stopping
 from querator.observer import Observer
+from querator.supervisor import SIGNALS, Seat, Supervisor
 from querator.telemetry import Telemetry, set_up_telemetry
 from querator.version import VERSION
 from querator.waist import Backend, StorageError
@@ -47,11 +48,17 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 class Instance:
-    """One running server: `start`, then `stop`. What was begun is undone in the reverse order."""
+    """One running server: `start`, then `stop`. What was begun is undone in the reverse order.
 
-    def __init__(self, config: Config, read_again: Callable[[], Reading] | None = None) -> None:
+    With a ``seat`` it is one of several on this host, whose supervisor holds the data folder.
+    """
+
+    def __init__(
+        self, config: Config, read_again: Callable[[], Reading] | None = None, seat: Seat | None = None
+    ) -> None:
         self._config = config
         self._read_again = read_again
+        self._seat = seat
         self._started = AsyncExitStack()
         self._changing = asyncio.Lock()  # held by a reload, and by the stop
         self._stopping = False
@@ -65,16 +72,19 @@ class Instance:
 
     async def start(self) -> list[tuple[str, int]]:
         """Returns the addresses it listens on."""
-        try:
-            return await self._start()
-        except BaseException:
-            await self._started.aclose()
-            raise
+        async with self._changing:
+            try:
+                return await self._start()
+            except BaseException:
+                self._stopping = True
+                await self._started.aclose()
+                raise
 
     async def _start(self) -> list[tuple[str, int]]:
         config = self._config
         data_dir = Path(config.data_dir)
-        self._started.enter_context(_lock(data_dir))
+        if self._seat is None:
+            self._started.enter_context(lock(data_dir))
         self._coordinator = await open_coordinator(config.cluster, data_dir)
         self._started.push_async_callback(self._coordinator.close)
         self._started.push_async_callback(self._close_backends)
@@ -89,16 +99,31 @@ class Instance:
         self._server = server = Server(
             router=participant.router,
             limits=config.limits,
-            reload_config=self.reload,
+            reload_config=self._reload_all,
             fast_door=config.fast_door,
             log_requests=config.log.level == "debug",
             tracing=telemetry.tracing,
         )
         self._started.push_async_callback(server.stop)
-        addresses = await server.start(config.addresses(), config.grpc_address())
-        self._started.push_async_callback(participant.drain)  # while what is handed over is still served
-        await participant.update(config.cluster.told_addresses() or tuple(map(_authority, addresses)))
+        addresses = await self._listen(server)
+        if self._seat is None or config.cluster.coordinator != "local":  # else all others stop at the same time
+            self._started.push_async_callback(participant.drain)  # while what is handed over is still served
+        await participant.update(config.cluster.told_addresses() or tuple(map(_authority, self._own(addresses))))
         return addresses
+
+    async def _listen(self, server: Server) -> list[tuple[str, int]]:
+        config, seat = self._config, self._seat
+        if seat is None:
+            return await server.start(config.addresses(), config.grpc_address())
+        # Clients that know which worker they want go to an address of its own, if there is one that they can reach.
+        host = seat.addresses[0][0]
+        own = [] if config.cluster.told_addresses() or is_everywhere(f"{host}:0") else [(host, 0)]
+        return await server.start([*seat.addresses, *own], seat.grpc_address, shared=True)
+
+    def _own(self, addresses: list[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Those where no other worker is met, if there are any."""
+        shared = {port for _, port in self._seat.addresses} if self._seat is not None else set()
+        return [address for address in addresses if address[1] not in shared] or addresses
 
     async def _join(self, telemetry: Telemetry) -> Participant:
         config = self._config
@@ -114,7 +139,7 @@ class Instance:
             lease_ms=config.cluster.lease_timeout_ms(),
         )
         peer_address = ""
-        if config.cluster.listen:
+        if config.cluster.listen or self._seat is not None:
             peer_address = await self._open_peer_door(participant)
         self._started.push_async_callback(participant.close)
         await participant.start(peer_address)
@@ -124,10 +149,14 @@ class Instance:
         """Where the others reach this instance, before they can hear of it."""
         from api.peer_door import PeerDoor  # whoever is alone does not load gRPC
 
+        cluster = self._config.cluster
+        listen, advertise = cluster.listen, cluster.advertise
+        if self._seat is not None:
+            listen, advertise = self._seat.peer_listen, self._seat.peer_advertise
         door = PeerDoor(participant.peers)
         self._started.push_async_callback(door.stop)
-        bound = await door.start(self._config.cluster.listen)
-        return self._config.cluster.advertise or bound
+        bound = await door.start(listen)
+        return advertise or bound
 
     async def _connect(self, address: str) -> Link:
         from api.peer_link import Caller
@@ -180,6 +209,8 @@ class Instance:
             except RetryRequest as error:
                 _log.warning("declared queue has to wait", queue=queue.queue_name, reason=error.message)
                 return False
+            except Conflict:
+                return False  # another instance makes it at the same time; look again
         return True
 
     async def _keep_declaring(self) -> None:
@@ -193,6 +224,13 @@ class Instance:
             except QueratorError as error:
                 _log.error("declared queue was not created", reason=error.message)
                 return
+
+    async def _reload_all(self) -> list[str]:
+        """As `reload`, and then for the other workers too."""
+        changes = await self.reload()
+        if self._seat is not None:
+            self._seat.reload_all()
+        return changes
 
     async def reload(self) -> list[str]:
         """Read the configuration again; returns what changed. If not all of it can hold now, nothing changes."""
@@ -218,7 +256,7 @@ class Instance:
         self._backends = dict(self._participant.host.backends)
         self._server.update_limits(config.limits)
         if config.log != self._config.log:
-            set_up_logging(config.log)
+            set_up_logging(config.log, self._seat)
             self._server.log_requests(config.log.level == "debug")
         self._config = config
 
@@ -255,7 +293,7 @@ def _find_more_problems(config: Config) -> Iterator[Problem]:
             yield Problem(("queues", index, *field.split(".")), INVALID, details)
 
 
-def _lock(data_dir: Path) -> IO[bytes]:
+def lock(data_dir: Path) -> IO[bytes]:
     """Hold the data folder for this process alone."""
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
@@ -272,28 +310,31 @@ def _lock(data_dir: Path) -> IO[bytes]:
 
 def serve(read_again: Callable[[], Reading]) -> int:
     """Run until SIGINT or SIGTERM; SIGHUP reads the configuration again. Returns the exit code."""
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its own words would stand between the lines of the log
     config = read_again().checked()
     set_up_logging(config.log)
-    return uvloop.run(_serve(config, read_again))
+    if config.workers == 1:
+        return uvloop.run(_serve(config, read_again))
+    try:
+        with lock(Path(config.data_dir)):
+            return Supervisor(config, lambda seat: _work(config, read_again, seat)).run()
+    except (QueratorError, OSError) as error:
+        return _cannot_start(error)
 
 
-async def _serve(config: Config, read_again: Callable[[], Reading]) -> int:
+def _work(config: Config, read_again: Callable[[], Reading], seat: Seat) -> int:
+    """A worker. One that is started again has the configuration of now, if that could have been reloaded."""
+    reading = read_again()
+    if not reading.mistakes and not any(fixed_problems(config, reading.config)):
+        config = reading.config
+    set_up_logging(config.log, seat)
+    return uvloop.run(_serve(config, read_again, seat))
+
+
+async def _serve(config: Config, read_again: Callable[[], Reading], seat: Seat | None = None) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    instance = Instance(config, read_again)
-    try:
-        addresses = await instance.start()
-    except (QueratorError, StorageError, CoordinationError, OSError) as error:
-        _log.error("cannot start", reason=str(error))
-        return 1
-    urls = [f"http://{_authority(address)}" for address in addresses]
-    for url in urls:
-        _log.info("listening", url=url, version=VERSION)
-    if instance.grpc_address is not None:
-        _log.info("listening", grpc=_authority(instance.grpc_address), version=VERSION)
-    _log.info(f"""try: curl --json '{{"queue_name": "mail"}}' {urls[0]}/v1/queues.create""")
+    instance = Instance(config, read_again, seat)
     reloads: set[asyncio.Task[None]] = set()
 
     def reload() -> None:
@@ -301,13 +342,44 @@ async def _serve(config: Config, read_again: Callable[[], Reading]) -> int:
         reloads.add(task)
         task.add_done_callback(reloads.discard)
 
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, reload)
+    if seat is not None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        loop.add_reader(seat.lifeline, stop.set)
+    try:
+        addresses = await instance.start()
+    except (QueratorError, StorageError, CoordinationError, OSError) as error:
+        await _cancel(*reloads)
+        return _cannot_start(error)
+    _tell(addresses, instance.grpc_address, seat)
     await stop.wait()
+    if seat is not None:
+        loop.remove_reader(seat.lifeline)
     _log.info("stopping")
     await _cancel(*reloads)
     await instance.stop()
     _log.info("stopped")
     return 0
+
+
+def _cannot_start(error: Exception) -> int:
+    _log.error("cannot start", reason=str(error))
+    return 1
+
+
+def _tell(addresses: list[tuple[str, int]], grpc_address: tuple[str, int] | None, seat: Seat | None) -> None:
+    urls = [f"http://{_authority(address)}" for address in addresses]
+    if seat is not None:
+        _log.info("worker serves", urls=urls, grpc=_authority(grpc_address) if grpc_address else "")
+        seat.tell_ready()
+        return
+    for url in urls:
+        _log.info("listening", url=url, version=VERSION)
+    if grpc_address is not None:
+        _log.info("listening", grpc=_authority(grpc_address), version=VERSION)
+    _log.info(f"""try: curl --json '{{"queue_name": "mail"}}' {urls[0]}/v1/queues.create""")
 
 
 def _authority(address: tuple[str, int]) -> str:
@@ -322,8 +394,12 @@ async def _reload(instance: Instance) -> None:
         _log.error("configuration was not reloaded", reason=error.message)
 
 
-def set_up_logging(config: LogConfig) -> None:
-    """One event a line on standard error, for people or for programs."""
+def set_up_logging(config: LogConfig, seat: Seat | None = None) -> None:
+    """One event a line on standard error, for people or for programs. A worker says which one it is."""
+
+    def add_worker(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        return event if seat is None else {**event, "worker": seat.number}
+
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer()
         if config.format == "json"
@@ -331,12 +407,13 @@ def set_up_logging(config: LogConfig) -> None:
     )
     structlog.configure(
         processors=[
+            add_worker,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[config.level]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),  # a line is one write: workers share the stream
         cache_logger_on_first_use=False,
     )

@@ -60,6 +60,7 @@ def check(ctx: click.Context, session: Session, file: Path | None) -> None:
 @click.option("--listen", multiple=True, metavar="HOST:PORT", help="As of `querator serve`.")
 @click.option("--grpc-listen", metavar="HOST:PORT", help="As of `querator serve`.")
 @click.option("--data-dir", type=click.Path(file_okay=False), help="As of `querator serve`.")
+@click.option("--workers", type=int, metavar="N", help="As of `querator serve`.")
 @click.option("--log-level", help="As of `querator serve`.")
 @click.option("--log-format", help="As of `querator serve`.")
 @session_options
@@ -72,6 +73,7 @@ def show(
     listen: tuple[str, ...],
     grpc_listen: str | None,
     data_dir: str | None,
+    workers: int | None,
     log_level: str | None,
     log_format: str | None,
 ) -> None:
@@ -82,8 +84,9 @@ def show(
     from querator.config import option_name
     from querator.config_sources import options
 
-    flags = {"grpc_listen": grpc_listen, "data_dir": data_dir, "log.level": log_level, "log.format": log_format}
-    reading = _read(file, {"listen": list(listen) or None, **flags})
+    flags = {"grpc_listen": grpc_listen, "data_dir": data_dir, "workers": workers}
+    logs = {"log.level": log_level, "log.format": log_format}
+    reading = _read(file, {"listen": list(listen) or None, **flags, **logs})
     shown = [
         _Shown(option_name(path), mask(str(path[-1]), value), reading.source(path))
         for path, value in options(reading.config)

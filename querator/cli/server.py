@@ -16,12 +16,14 @@ from querator.version import VERSION
         "querator serve",
         "querator serve --listen 127.0.0.1:2319 --data-dir ./data",
         "querator serve --config querator.yaml --log-format json",
+        "querator serve --workers 4",
     )
 )
 @click.option("--config", "path", type=click.Path(path_type=Path, dir_okay=False), help="The configuration, in YAML.")
 @click.option("--listen", multiple=True, metavar="HOST:PORT", help="Where to listen; may be repeated.")
 @click.option("--grpc-listen", metavar="HOST:PORT", help="Where to offer gRPC; `none`: nowhere.")
 @click.option("--data-dir", type=click.Path(file_okay=False), help="Where the data is kept. Default: ./data")
+@click.option("--workers", type=int, metavar="N", help="How many instances share the work on this host. Default: 1")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Default: info")
 @click.option("--log-format", type=click.Choice(["console", "json"]), help="Default: console")
 @click.pass_context
@@ -31,6 +33,7 @@ def serve(
     listen: tuple[str, ...],
     grpc_listen: str | None,
     data_dir: str | None,
+    workers: int | None,
     log_level: str | None,
     log_format: str | None,
 ) -> None:
@@ -45,6 +48,7 @@ def serve(
         "listen": list(listen) or None,
         "grpc_listen": grpc_listen,
         "data_dir": data_dir,
+        "workers": workers,
         "log.level": log_level,
         "log.format": log_format,
     }

@@ -11,12 +11,14 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from bench import etcd_server
+from bench.etcd_server import Etcd
 from bench.postgres_server import NOT_DURABLE, Postgres, installed, private_postgres
 from querator import Client
 from tests.deploy.program import ANY_PORT, environment, program, serving
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy/examples"
-EXAMPLES = ["observability.yaml", "postgres.yaml", "several-backends.yaml", "single.yaml"]
+EXAMPLES = ["cluster.yaml", "observability.yaml", "postgres.yaml", "several-backends.yaml", "single.yaml"]
 PASSWORD = "of the test"
 NOBODY = "127.0.0.1:9"  # no collector listens there
 
@@ -44,11 +46,24 @@ async def database(postgres: Postgres) -> str:
     return f"127.0.0.1:{postgres.port}"
 
 
-def here(name: str, folder: Path, database: str) -> Path:
-    """The example with the hosts of this machine in place of those of the compose file."""
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    if etcd_server.installed() is None:
+        pytest.skip("etcd is not installed")
+    server = Etcd(tmp_path_factory.mktemp("etcd") / "server")
+    server.start()
+    yield server
+    server.kill()
+
+
+def here(name: str, folder: Path, database: str, etcd: Etcd | None = None) -> Path:
+    """The example with the hosts and ports of this machine in place of those of the compose file."""
     text = (FOLDER / name).read_text(encoding="utf-8")
+    text = text.replace("@postgres/", f"@{database}/").replace("collector:4317", NOBODY)
+    if etcd is not None:
+        text = text.replace("etcd:2379", etcd.endpoint).replace("127.0.0.1:2321", ANY_PORT)
     path = folder / name
-    path.write_text(text.replace("@postgres/", f"@{database}/").replace("collector:4317", NOBODY), encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
     return path
 
 
@@ -66,9 +81,9 @@ def test_the_check_takes_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-async def test_a_server_serves_with_it(name: str, tmp_path: Path, database: str) -> None:
+async def test_a_server_serves_with_it(name: str, tmp_path: Path, database: str, etcd: Etcd) -> None:
     """A server starts with the file, makes its queues, hands out what it is given, and stops in order."""
-    path = here(name, tmp_path, database)
+    path = here(name, tmp_path, database, etcd)
     env = {"QUERATOR_LISTEN": ANY_PORT, "QUERATOR_DATA_DIR": str(tmp_path / "data"), "PGPASSWORD": PASSWORD}
     async with serving(program(), "serve", "--config", path, folder=tmp_path, env=env) as server:
         async with Client(server.url) as client:
