@@ -134,7 +134,7 @@ class Client:
         items = [{"id": each.item.id, **common} for each in held]
         return await self._change("retry", number, {"queue_name": queue, "partition": partition, "items": items})
 
-    async def renew(self, held: Sequence[Held], lease_timeout_ms: int) -> Outcome:
+    async def renew(self, held: Sequence[Held], lease_timeout_ms: int, *, hang_up_s: float | None = None) -> Outcome:
         queue, partition, _ = held[0]
         claims = [Claim(tag=each.item.tag, attempts=each.item.attempts) for each in held]
         number = self._recorder.invoked(
@@ -142,7 +142,7 @@ class Client:
         )
         ids = [each.item.id for each in held]
         body = {"queue_name": queue, "partition": partition, "ids": ids, "lease_timeout": f"{lease_timeout_ms}ms"}
-        return await self._change("renew", number, body)
+        return await self._change("renew", number, body, hang_up_s)
 
     async def _change(
         self, call: Call, number: int, body: Mapping[str, object], hang_up_s: float | None = None

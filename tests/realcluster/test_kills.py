@@ -1,0 +1,58 @@
+"""`kill -9` of instances of a real cluster under load: the others take over, and nothing is lost or done twice.
+
+`QUERATOR_CLUSTER_KILLS` says how often, `QUERATOR_SEED` names another course of events.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from statistics import quantiles
+
+import pytest
+
+from tests.crash.load import DEAD, MORTAL, ORDERED, PLAIN
+from tests.realcluster.cluster import LEASE_S, SPREAD, Cluster, Probe, crew_on
+
+KILLS = int(os.environ.get("QUERATOR_CLUSTER_KILLS", "4"))
+SEED = int(os.environ.get("QUERATOR_SEED", "2319"))
+QUEUES = (PLAIN, DEAD, MORTAL, ORDERED, SPREAD)
+
+
+@pytest.mark.slow
+async def test_nothing_is_lost_or_done_twice_whichever_instance_is_killed(
+    cluster: Cluster, pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After each kill, of the leader and of others, all partitions take changes again, and every item is completed once."""
+    rng = random.Random(SEED)
+    seconds: list[float] = []
+    async with crew_on(cluster, SEED, QUEUES) as crew:
+        probe = Probe(crew, cluster)
+        await probe.hold(SPREAD)
+        async with crew.at_work(producers=4, consumers=6):
+            for number in range(KILLS):
+                await crew.rounds(rng.randrange(1, 250))
+                leader = await cluster.leader(cluster.instances[0])
+                others = [each for each in cluster.instances if each is not leader]
+                victim = leader if number % 2 == 0 else rng.choice(others)
+                witness = rng.choice([each for each in cluster.instances if each is not victim])
+                await victim.kill()
+                seconds.append(await probe.seconds_until_all_answer(witness))
+                await victim.start()
+                await cluster.until_spread(SPREAD.queue)
+        await probe.let_go()
+        await crew.count()
+        await crew.drain()
+        report = crew.check()
+    with capsys.disabled():
+        pytestconfig.get_terminal_writer().line(f"\nkills {KILLS}, {report} (seed {SEED}), {_figures(seconds)}")
+    assert report.violations == [], "\n".join(map(str, report.violations[:20]))
+    assert report.produced > KILLS
+    assert report.ordered
+
+
+def _figures(seconds: list[float]) -> str:
+    shares = quantiles(seconds, n=100, method="inclusive")
+    middle, late = shares[49], shares[98]
+    told = f"p50 {middle:.2f} s ({middle / LEASE_S:.2f} lease times), p99 {late:.2f} s ({late / LEASE_S:.2f})"
+    return f"all partitions again after {told}; {[round(each, 2) for each in seconds]}"
