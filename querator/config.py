@@ -133,6 +133,7 @@ class ClusterConfig(Section, frozen=True, kw_only=True):
     listen: str = ""  # where other instances reach this one: HOST:PORT or unix:PATH; empty: nowhere
     advertise: str = ""  # what they are told; empty: what `listen` bound
     advertise_http: str | list[str] = []  # what clients are told; empty: what the `listen` of HTTP bound
+    redirect: bool = False  # whether clients that say nothing are sent to the owner instead of being passed on
     lease_timeout: str = "10s"  # after which an instance that is not heard of is gone
     host: str = ""  # the name of this machine; empty: its own
 

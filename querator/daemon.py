@@ -103,6 +103,7 @@ class Instance:
             fast_door=config.fast_door,
             log_requests=config.log.level == "debug",
             tracing=telemetry.tracing,
+            redirect=config.cluster.redirect,
         )
         self._started.push_async_callback(server.stop)
         addresses = await self._listen(server)
