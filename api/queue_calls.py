@@ -200,4 +200,7 @@ def _partition_stats(stats: PartitionStats, extended: bool) -> wire.PartitionSta
         answer.epoch = stats.epoch
         answer.ready = stats.ready
         answer.outbox = stats.outbox
+        answer.oldest_age = format_duration(stats.oldest_age_ms)
+        answer.arrived = stats.arrived
+        answer.completed = stats.completed
     return answer

@@ -123,6 +123,8 @@ class Member:
             average_age_ms=_average_age_ms(summary.ready_at_sum, summary.items, now_ms),
             average_leased_age_ms=_average_age_ms(state.leased_ready_at_sum, state.leased, now_ms),
             oldest_age_ms=_oldest_age_ms(state, now_ms),
+            arrived=state.arrived,
+            completed=state.completed,
         )
 
 

@@ -124,7 +124,7 @@ class Commit:
 
 
 def _count(turn: Turn, counts: QueueCounts) -> int:
-    """Add what a turn did to a queue's counts; returns how many items that concerned."""
+    """Add what a turn did to the counts of a queue and of the partition; returns how many items that concerned."""
     produced = reserved = completed = retried = delivered = 0
     for request, result in turn.answers:
         if isinstance(request, Produce):
@@ -144,4 +144,6 @@ def _count(turn: Turn, counts: QueueCounts) -> int:
     counts.retried += retried
     counts.delivered += delivered
     counts.buried += turn.buried
+    turn.state.arrived += produced + delivered
+    turn.state.completed += completed
     return produced + reserved + completed + retried + delivered

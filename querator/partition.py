@@ -31,6 +31,8 @@ class PartitionState:
         self.place = place
         self.stored = stored
         self.limits = limits
+        self.arrived = 0  # items that were produced or delivered since the partition became ours
+        self.completed = 0
         self._forget()
 
     def _forget(self) -> None:

@@ -82,6 +82,8 @@ class PartitionStats(msgspec.Struct, frozen=True, kw_only=True):
     average_age_ms: int  # of ready and leased items, since they last became ready
     average_leased_age_ms: int
     oldest_age_ms: int  # of the ready item at the head, since it last became ready; 0 if none is known
+    arrived: int = 0  # items that were produced or delivered since the owner has the partition
+    completed: int = 0
 
     @property
     def total(self) -> int:

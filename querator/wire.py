@@ -140,6 +140,9 @@ class PartitionStats(Answer, kw_only=True):
     epoch: int = 0
     ready: int = 0
     outbox: int = 0
+    oldest_age: Duration = ""
+    arrived: int = 0
+    completed: int = 0
 
 
 class LogicalQueueStats(Answer, kw_only=True):

@@ -199,7 +199,7 @@ class LogicalQueueStats(_message.Message):
     def __init__(self, produceWaiting: _Optional[int] = ..., leaseWaiting: _Optional[int] = ..., completeWaiting: _Optional[int] = ..., inFlight: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionStats, _Mapping]]] = ...) -> None: ...
 
 class PartitionStats(_message.Message):
-    __slots__ = ("partition", "total", "totalLeased", "failures", "averageAge", "averageLeasedAge", "scheduled", "backend", "state", "epoch", "ready", "outbox")
+    __slots__ = ("partition", "total", "totalLeased", "failures", "averageAge", "averageLeasedAge", "scheduled", "backend", "state", "epoch", "ready", "outbox", "oldestAge", "arrived", "completed")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
     TOTALLEASED_FIELD_NUMBER: _ClassVar[int]
@@ -212,6 +212,9 @@ class PartitionStats(_message.Message):
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     OUTBOX_FIELD_NUMBER: _ClassVar[int]
+    OLDESTAGE_FIELD_NUMBER: _ClassVar[int]
+    ARRIVED_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_FIELD_NUMBER: _ClassVar[int]
     partition: int
     total: int
     totalLeased: int
@@ -224,7 +227,10 @@ class PartitionStats(_message.Message):
     epoch: int
     ready: int
     outbox: int
-    def __init__(self, partition: _Optional[int] = ..., total: _Optional[int] = ..., totalLeased: _Optional[int] = ..., failures: _Optional[int] = ..., averageAge: _Optional[str] = ..., averageLeasedAge: _Optional[str] = ..., scheduled: _Optional[int] = ..., backend: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., ready: _Optional[int] = ..., outbox: _Optional[int] = ...) -> None: ...
+    oldestAge: str
+    arrived: int
+    completed: int
+    def __init__(self, partition: _Optional[int] = ..., total: _Optional[int] = ..., totalLeased: _Optional[int] = ..., failures: _Optional[int] = ..., averageAge: _Optional[str] = ..., averageLeasedAge: _Optional[str] = ..., scheduled: _Optional[int] = ..., backend: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., ready: _Optional[int] = ..., outbox: _Optional[int] = ..., oldestAge: _Optional[str] = ..., arrived: _Optional[int] = ..., completed: _Optional[int] = ...) -> None: ...
 
 class ClearRequest(_message.Message):
     __slots__ = ("queueName", "scheduled", "queue", "destructive")

@@ -177,6 +177,16 @@ async def test_stats_hold_the_listed_fields(api: Api) -> None:
     assert (extended["ready"], extended["backend"], extended["state"]) == (1, "memory-0", "available")
 
 
+async def test_stats_tell_what_came_and_what_was_completed(api: Api) -> None:
+    """Extended, a partition counts the items that arrived and those that were completed, and tells the oldest's age."""
+    await api.ok("queue.produce", queue_name="mail", items=[{"utf8": text} for text in "abc"])
+    [item] = (await reserve(api, 1))["items"]
+    await api.ok("queue.complete", queue_name="mail", ids=[item["id"]])
+    partition = (await statistics(api, EXTENDED))["partitions"][0]
+    assert (partition["arrived"], partition["completed"]) == (3, 1)
+    assert "oldest_age" in partition
+
+
 async def test_clear_removes_what_is_named(api: Api) -> None:
     """Clearing needs to be told what; leased items stay unless it is destructive."""
     await api.ok("queue.produce", queue_name="mail", items=[{"utf8": "a"}, {"utf8": "b"}])
