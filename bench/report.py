@@ -105,7 +105,7 @@ def _rates(group: Sequence[Outcome]) -> Table:
             f"{outcome.contestant} [dim]{outcome.role}[/dim]" if outcome.role != "querator" else outcome.contestant,
             short(outcome.rate.median),
             f"{outcome.rate.relative:.0%}",
-            f"{ratios(ours.rates, outcome.rates).median:.2f}" if ours and outcome is not ours else "",
+            _quotient(ours, outcome),
             short(server.main) if server else "",
             short(server.other) if server else "",
             short(database.total) if database else "",
@@ -113,6 +113,13 @@ def _rates(group: Sequence[Outcome]) -> Table:
             bound(outcome),
         )
     return table
+
+
+def _quotient(ours: Outcome | None, outcome: Outcome) -> str:
+    """Only of those whose rounds ran in turn; the phases of one long run have no pairs."""
+    if ours is None or outcome is ours or len(ours.rates) != len(outcome.rates):
+        return ""
+    return f"{ratios(ours.rates, outcome.rates).median:.2f}"
 
 
 def bound(outcome: Outcome) -> str:

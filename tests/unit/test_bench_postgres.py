@@ -96,9 +96,11 @@ def test_a_limit_with_a_database_server_is_not_said_to_wait_for_the_disk(monkeyp
 
 
 def test_what_was_seen_over_time_is_shown_and_kept(tmp_path: Path) -> None:
-    """Rows of a series are in the table and in the JSON."""
+    """Rows of a series are in the table and in the JSON, also if its phases have different numbers of rounds."""
     rows = [{"s": 5, "phase": "before", "items/s": 12_345.0}, {"s": 10, "phase": "snapshot held", "items/s": 1.5}]
-    report = Report(preset="bloat", environment={}, outcomes=[outcome("querator", 10, 0.1)], series=rows)
+    before, held = outcome("querator", 10, 0.1), outcome("querator", 10, 0.1)._replace(contestant="held")
+    held.rounds.append(held.rounds[0])
+    report = Report(preset="bloat", environment={}, outcomes=[before, held], series=rows)
     shown = io.StringIO()
     show(Console(file=shown, width=150), report)
     assert "snapshot held" in shown.getvalue()
