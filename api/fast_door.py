@@ -70,7 +70,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         hall = self._hall
-        if hall.stopping:
+        if hall.stopping and not hall.farewell:
             self._refuse(Stopping())
         elif len(hall.connections) >= hall.limits.connections:
             self._refuse(Overloaded(f"more than {hall.limits.connections} connections"))

@@ -88,6 +88,7 @@ class Hall:
         self.connections: set[Connected] = set()
         self.handed: dict[object, Handed] = {}  # by aiohttp's protocol
         self.stopping = False
+        self.farewell = False  # new connections are let in while it stops, to be told so
         self.log_requests = log_requests
         self._when_empty: Callable[[], None] | None = None
         self._heads: dict[tuple[int, bool, bool, Header | None], bytes] = {}

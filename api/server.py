@@ -26,6 +26,10 @@ _BACKLOG = 1024
 _MAX_SWEEP_S = 1.0
 _MIN_SWEEP_S = 0.02
 
+# Before an instance closes its doors it refuses for a moment, so that busy clients hear of it and go to others. A request
+# that meets a closing connection is lost without an answer, and its sender cannot know whether it was done.
+_FAREWELL_S = 0.2
+
 _SHUTDOWN_S = 0.1  # everything has ended by then; 0 would mean no limit to aiohttp
 
 Address = tuple[str, int]
@@ -140,8 +144,12 @@ class Server:
     async def _stop(self) -> None:
         hall = self._hall
         hall.stopping = True
-        self._close_listeners()
         hall.router.stop_waiting()
+        if hall.router.sight.has_others:
+            hall.farewell = True
+            await asyncio.sleep(_FAREWELL_S)
+            hall.farewell = False
+        self._close_listeners()
         for connection in list(hall.connections):
             connection.stop()
         drained, _ = await asyncio.gather(self._drained(), self._stop_grpc())

@@ -25,6 +25,7 @@ from querator.client_items import (
     wire_items,
 )
 from querator.client_queues import QueueOptions, create_request, update_request
+from querator.client_routes import can_go_direct
 from querator.client_times import DurationLike, duration_s, duration_text
 from querator.clock import Clock, SystemClock
 from querator.consume import Consumer, grpc_addresses
@@ -46,6 +47,10 @@ class Client:
     A produce or import whose answer was lost, or whose answer was 5xx, may have been stored. It is not sent again
     unless ``retry_unknown`` is set, since that may store the items twice; it raises instead. Every other call can be
     repeated without harm, and is.
+
+    In a cluster, ``direct`` sends the calls by which work gets done to the instances that own what they are about: by
+    default once a server hints at another one, with True from the beginning, with False never. Where that fails, any
+    instance is asked.
     """
 
     def __init__(
@@ -55,6 +60,7 @@ class Client:
         retry_unknown: bool = False,
         client_id: str = "",
         connections: int = 100,
+        direct: bool | None = None,
         connect_timeout: DurationLike = 5.0,
         slack: DurationLike = 5.0,
         backoff: Backoff | None = None,
@@ -76,7 +82,9 @@ class Client:
             backoff=self._backoff,
             random=self._random,
         )
-        self._calls = Calls(transport, self._timeout_s)
+        if direct is None and not can_go_direct(self._addresses):
+            direct = False
+        self._calls = Calls(transport, self._timeout_s, direct)
 
     async def __aenter__(self) -> Self:
         return self
@@ -351,6 +359,28 @@ class Client:
         """Undo `pause` for produces, reserves, or both if neither is named."""
         request = wire.PauseRequest(queue_name=queue_name, produce=produce, reserve=reserve)
         await self._calls.send("queue.resume", request, wire.Envelope, timeout)
+
+    # Looking at the cluster.
+
+    async def cluster_info(
+        self, *, pivot: str = "", limit: int = 0, timeout: DurationLike | None = None
+    ) -> wire.ClusterInfoAnswer:
+        """Who is in the cluster, who leads, and one page of the logical queues, from ``pivot`` (`name~number`) on."""
+        request = wire.ClusterInfoRequest(pivot=pivot, limit=limit)
+        return await self._calls.send("cluster.info", request, wire.ClusterInfoAnswer, timeout)
+
+    async def cluster_route(self, queue_name: str, *, timeout: DurationLike | None = None) -> wire.ClusterRouteAnswer:
+        """Who owns each partition of a queue, and where that is."""
+        return await self._calls.route(queue_name, timeout)
+
+    async def iter_logical_queues(self, *, page: int = PAGE) -> AsyncIterator[wire.LogicalQueueInfo]:
+        """All logical queues, in the order of queue names and numbers, asked for page by page."""
+
+        async def ask(pivot: str, limit: int) -> list[wire.LogicalQueueInfo]:
+            return (await self.cluster_info(pivot=pivot, limit=limit)).logical_queues
+
+        async for found in pages(ask, lambda each: f"{each.queue_name}~{each.number}", page):
+            yield found
 
     # Looking into partitions.
 

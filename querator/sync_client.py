@@ -103,6 +103,8 @@ class SyncClient:
     list_scheduled = _Blocking(Client.list_scheduled)
     import_items = _Blocking(Client.import_items)
     delete_items = _Blocking(Client.delete_items)
+    cluster_info = _Blocking(Client.cluster_info)
+    cluster_route = _Blocking(Client.cluster_route)
     health = _Blocking(Client.health)
 
     def __init__(
@@ -112,6 +114,7 @@ class SyncClient:
         retry_unknown: bool = False,
         client_id: str = "",
         connections: int = 100,
+        direct: bool | None = None,
         connect_timeout: DurationLike = 5.0,
     ) -> None:
         self.client = Client(
@@ -120,6 +123,7 @@ class SyncClient:
             retry_unknown=retry_unknown,
             client_id=client_id,
             connections=connections,
+            direct=direct,
             connect_timeout=connect_timeout,
         )
         self._thread = _LoopThread()
@@ -144,6 +148,9 @@ class SyncClient:
 
     def iter_queues(self, *, namespace: str = "", page: int = PAGE) -> Iterator[wire.QueueInfo]:
         return self._iterate(self.client.iter_queues(namespace=namespace, page=page))
+
+    def iter_logical_queues(self, *, page: int = PAGE) -> Iterator[wire.LogicalQueueInfo]:
+        return self._iterate(self.client.iter_logical_queues(page=page))
 
     def iter_items(self, queue_name: str, partition: int = 0, *, page: int = PAGE) -> Iterator[wire.StorageItem]:
         return self._iterate(self.client.iter_items(queue_name, partition, page=page))

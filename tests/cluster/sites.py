@@ -90,6 +90,21 @@ class Sites:
         del self.wires.plugged[site.name]
         self.wires.cut_all()
 
+    async def stop(self, site: Site) -> None:
+        """As SIGTERM does: it hands over, answers what waits, and leaves."""
+        self.all.remove(site)
+        await site.participant.drain()
+        await site.server.stop()
+        self.wires.plugged.pop(site.name, None)
+        await site.participant.close()
+
+    async def answered(self, site: Site, call: str) -> int:
+        """How many calls of a client it has answered with success."""
+        async with self._session.get(f"http://{site.address}/metrics") as response:
+            text = await response.text()
+        label = f'querator_requests_total{{call="{call}",code="200"}} '
+        return sum(int(float(line.removeprefix(label))) for line in text.splitlines() if line.startswith(label))
+
     async def send(
         self, site: Site, call: str, headers: dict[str, str] | None = None, /, **fields: Any
     ) -> tuple[int, dict[str, str], Any]:

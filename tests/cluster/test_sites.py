@@ -145,3 +145,19 @@ async def test_an_instance_may_redirect_by_itself(tmp_path: Path, fast_door: boo
             assert (status, headers["Location"]) == (307, f"http://{owner.address}/{path}")
         assert (await cluster.send(owner, "v1/queue.produce", **produce))[0] == 200
         assert (await cluster.send(stranger, "v1/queue.produce", {"Querator-Route": "proxy"}, **produce))[0] == 200
+
+
+async def test_who_stops_tells_those_who_come(cluster: Sites) -> None:
+    """Clients that connect while an instance closes its doors are told to go elsewhere, and lose no request."""
+    site = cluster[0]
+    told = ""
+    stopping = asyncio.create_task(cluster.stop(site))
+    async with asyncio.timeout(30):
+        while told != "instance is stopping" and not stopping.done():
+            status, _, body = await cluster.send(
+                site, "v1/queue.produce", {"Connection": "close"}, queue_name="mail", items=[{"utf8": "x"}]
+            )
+            assert status in {200, 454}, body
+            told = body.get("message", "").partition(";")[0]
+    await stopping
+    assert told == "instance is stopping"

@@ -35,6 +35,7 @@ class ServerDouble:
         self.url = ""
         self.asked: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self.headers: list[dict[str, str]] = []
+        self.answer_headers: dict[str, str] = {}  # of every answer
         self.changed = asyncio.Condition()
         self._answerers: dict[str, Answerer] = {}
 
@@ -81,7 +82,8 @@ class ServerDouble:
             request.transport.abort()
             return web.Response()
         await self._note(call, body)
-        return web.Response(status=status, body=msgspec.json.encode(answer), content_type="application/json")
+        body = msgspec.json.encode(answer)
+        return web.Response(status=status, body=body, content_type="application/json", headers=self.answer_headers)
 
     async def _note(self, call: str, body: dict[str, Any]) -> None:
         async with self.changed:
