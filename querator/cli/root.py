@@ -27,6 +27,7 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
     "pause": ("querator.cli.queues", "pause", "Stop produces or reserves of a queue."),
     "resume": ("querator.cli.queues", "resume", "Undo a pause."),
     "items": ("querator.cli.items", "items", "Look into partitions, and write to them."),
+    "cluster": ("querator.cli.cluster", "cluster", "Look at the cluster: its instances, and who owns what."),
     "health": ("querator.cli.server", "health", "Ask a server how it is."),
     "bench": ("bench.command", "bench", "Measure a server."),
     "completion": ("querator.cli.server", "completion", "Print a shell's completion script."),

@@ -82,13 +82,24 @@ class Workers:
             return await self.process.wait()
 
 
+def clean_environment() -> dict[str, str]:
+    """Ours, without what would configure a server."""
+    return {name: value for name, value in os.environ.items() if name not in VARIABLES}
+
+
 @asynccontextmanager
 async def workers(path: Path, *flags: str, count: int = 2) -> AsyncIterator[Workers]:
     """Started with the configuration file; whatever is left of it afterwards is killed."""
-    env = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     options = ("--config", str(path), "--workers", str(count), "--log-format", "json", *flags)
     process = await asyncio.create_subprocess_exec(
-        str(PROGRAM), "serve", *options, cwd=path.parent, env=env, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE
+        str(PROGRAM),
+        "serve",
+        *options,
+        cwd=path.parent,
+        env=clean_environment(),
+        stdin=DEVNULL,
+        stdout=DEVNULL,
+        stderr=PIPE,
     )
     running = Workers(process)
     try:
@@ -229,6 +240,50 @@ async def test_grpc_is_shared_too(path: Path) -> None:
             async with grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
                 answer = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
                 assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        assert await running.end(signal.SIGTERM) == 0
+
+
+async def test_the_cluster_can_be_looked_at(path: Path) -> None:
+    """`querator cluster` lists the instances, the logical queues and the owners of a queue, for people and as JSON."""
+
+    async def ask(*words: str) -> list[str]:
+        command = (str(PROGRAM), "cluster", *words, "--url", running.url)
+        process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, env=clean_environment())
+        out, _ = await process.communicate()
+        assert process.returncode == 0
+        return out.decode().splitlines()
+
+    async with serving(path) as running:
+        async with Client(running.url) as client:
+            await client.create_queue("mail", requested_partitions=2)
+        columns, *instances = await ask("info")
+        assert columns.split("\t") == ["instance", "host", "addresses", "backends", "version", "state"]
+        told = {line.split("\t")[2] for line in instances}
+        assert told == {url.removeprefix("http://") for url in running.own_urls().values()}
+        assert [line.split("\t")[5] for line in instances].count("leader") == 1
+        (document,) = await ask("info", "--json")
+        assert {each["queue_name"] for each in json.loads(document)["logical_queues"]} == {"mail"}
+        assert len(await ask("info", "--queues")) >= 2
+        _, *partitions = await ask("route", "mail")
+        assert [line.split("\t")[0] for line in partitions] == ["0", "1"]
+        assert {line.split("\t")[2] for line in partitions} <= told
+        assert await running.end(signal.SIGTERM) == 0
+
+
+async def test_nobody_is_sent_in_circles_behind_one_address(path: Path) -> None:
+    """Where clients are told one address for all workers, one that asks to be redirected is passed on."""
+    write_config(path, cluster={"advertise_http": "127.0.0.1:2319"})
+    async with serving(path) as running:
+        async with Client(running.url) as client:
+            await client.create_queue("mail")
+        produce = f"{running.url}/v1/queue.produce"
+        body = {"queue_name": "mail", "request_timeout": "10s", "items": [{"utf8": "hello"}]}
+        for _ in range(20):  # a connection each, so that both workers are met
+            async with (
+                aiohttp.ClientSession(headers={"Querator-Route": "redirect"}) as session,
+                session.post(produce, json=body, allow_redirects=False) as answer,
+            ):
+                assert answer.status == 200
         assert await running.end(signal.SIGTERM) == 0
 
 
