@@ -92,6 +92,14 @@ def note(text: str) -> None:
     click.secho(text, err=True, dim=True)
 
 
+def note_partial(missing: Sequence[str]) -> None:
+    """What is shown is not all."""
+    who = (
+        f"; these instances did not answer: {', '.join(missing)}" if missing else "; some partitions have no owner now"
+    )
+    note(f"what is shown is not all{who}")
+
+
 def show_payload(payload: bytes) -> str:
     """A payload in a table: its beginning, on one line."""
     try:

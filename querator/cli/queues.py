@@ -11,6 +11,7 @@ import click
 from querator import wire
 from querator.cli.output import (
     is_terminal,
+    note_partial,
     say,
     show_age,
     show_instant,
@@ -177,8 +178,10 @@ def info(session: Session, queue_name: str) -> None:
         return
     write_pairs(_pairs(queue))
     if is_terminal():
-        columns = ("partition", "backend", "state", "epoch", "ready", "leased", "scheduled")
+        columns = ("partition", "backend", "instance", "state", "epoch", "ready", "leased", "scheduled")
         write_rows(columns, [[getattr(one, name) for name in columns] for one in queue.partitions])
+    if queue.partial:
+        note_partial(queue.missing)
 
 
 def _pairs(queue: wire.QueueInfo) -> list[tuple[str, object]]:

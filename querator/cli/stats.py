@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from querator import wire
-from querator.cli.output import is_terminal, make_table, show_age, write_json, write_rows
+from querator.cli.output import is_terminal, make_table, note_partial, show_age, write_json, write_rows
 from querator.cli.session import DURATION, Session, examples, pass_session, queue_argument, session_options
 from querator.durations import parse_duration
 
@@ -56,6 +56,8 @@ def _write(session: Session, answer: wire.StatsAnswer) -> None:
         write_json(answer)
     else:
         write_rows(COLUMNS, _rows(answer), _title(answer))
+        if answer.partial:
+            note_partial(answer.missing)
 
 
 def _title(answer: wire.StatsAnswer) -> str:

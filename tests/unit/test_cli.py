@@ -333,3 +333,33 @@ def test_item_documents_keep_bytes_that_are_no_text() -> None:
     deadline = to_instant(0)
     assert item_document(ReservedItem(id="a", lease_deadline=deadline, payload=b"hi"))["utf8"] == "hi"
     assert item_document(ReservedItem(id="a", lease_deadline=deadline, payload=b"\xff"))["bytes"] == "/w=="
+
+
+def test_totals_that_are_not_whole_are_told(double: ServerDouble, capsys: pytest.CaptureFixture[str]) -> None:
+    """What some instances did not tell is a note on stderr that names them; the rest is shown all the same."""
+    partial = {"partial": True, "missing": ["i1", "i2"]}
+    double.on("queue.stats", lambda _: {"queue_name": "mail", "logicalQueues": [], **partial})
+    double.on("queues.info", lambda _: {"queue_name": "mail", **partial})
+    for command in ("stats", "info"):
+        assert main([command, "mail"]) == 0
+        out, err = capsys.readouterr()
+        assert out
+        assert err == "what is shown is not all; these instances did not answer: i1, i2\n"
+
+
+def test_the_cluster_is_shown(double: ServerDouble, capsys: pytest.CaptureFixture[str]) -> None:
+    """Instances, logical queues and owners come as columns, and as the answer itself with `--json`."""
+    instance = {"id": "i1", "host": "h", "addresses": ["h:1"], "backends": ["pg"], "version": "1", "leader": True}
+    logical_queue = {"queue_name": "mail", "number": 1, "instance": "i1", "epoch": 3, "partitions": [0, 2]}
+    info = {"instances": [instance], "leader": "i1", "logical_queues": [logical_queue]}
+    double.on("cluster.info", lambda _: info)
+    partitions = [{"partition": 1, "instance": "i1", "address": "h:1", "logical_queue": 1, "epoch": 3}, {}]
+    double.on("cluster.route", lambda _: {"queue_name": "mail", "partitions": partitions, "addresses": ["h:1"]})
+    assert main(["cluster", "info"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split("\t")[:4] == ["i1", "h", "h:1", "pg"]
+    assert main(["cluster", "info", "--queues"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split("\t") == ["mail", "1", "i1", "3", "0 2"]
+    assert main(["cluster", "info", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == info
+    assert main(["cluster", "route", "mail"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == ["1\ti1\th:1\t1\t3", "0\t-\t-\t0\t0"]
