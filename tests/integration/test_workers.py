@@ -18,11 +18,13 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from bench import etcd_server
+from bench.etcd_server import Etcd
 from querator import Client
 from querator.config import ClusterConfig
 from querator.config_sources import VARIABLES
 from querator.supervisor import peer_listen
-from tests.integration.running import write_config
+from tests.integration.running import sqlite, write_config
 
 PATIENCE_S = 60
 _PAUSE_S = 0.01
@@ -247,15 +249,16 @@ async def test_the_cluster_can_be_looked_at(path: Path) -> None:
     """`querator cluster` lists the instances, the logical queues and the owners of a queue, for people and as JSON."""
 
     async def ask(*words: str) -> list[str]:
-        command = (str(PROGRAM), "cluster", *words, "--url", running.url)
+        command = (str(PROGRAM), "cluster", *words, "--url", running.own_urls()[0])
         process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, env=clean_environment())
         out, _ = await process.communicate()
         assert process.returncode == 0
         return out.decode().splitlines()
 
     async with serving(path) as running:
-        async with Client(running.url) as client:
+        async with Client(running.own_urls()[0]) as client:
             await client.create_queue("mail", requested_partitions=2)
+            await sees_all(client, 2)
         columns, *instances = await ask("info")
         assert columns.split("\t") == ["instance", "host", "addresses", "backends", "version", "state"]
         told = {line.split("\t")[2] for line in instances}
@@ -268,6 +271,40 @@ async def test_the_cluster_can_be_looked_at(path: Path) -> None:
         assert [line.split("\t")[0] for line in partitions] == ["0", "1"]
         assert {line.split("\t")[2] for line in partitions} <= told
         assert await running.end(signal.SIGTERM) == 0
+
+
+async def sees_all(client: Client, count: int) -> None:
+    """Until the instance that is asked has heard of so many, of where they are, and of who leads."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            known = await client.cluster_info()
+            if known.leader and len([each for each in known.instances if each.addresses]) == count:
+                return
+            await asyncio.sleep(_PAUSE_S)
+
+
+async def test_workers_may_be_a_part_of_a_larger_cluster(path: Path, tmp_path: Path) -> None:
+    """With etcd every worker is an instance of its own, with a door of its own for the others."""
+    if etcd_server.installed() is None:
+        pytest.skip("etcd is not installed")
+    etcd = Etcd(tmp_path / "etcd")
+    etcd.start()
+    try:
+        cluster = {"coordinator": "etcd", "endpoints": etcd.endpoint, "listen": "127.0.0.1:0"}
+        write_config(path, cluster=cluster, storage=[sqlite("one"), sqlite("two")])
+        async with serving(path) as running:
+            urls = running.own_urls()
+            async with Client(urls[0]) as first, Client(urls[1]) as second:
+                for client in (first, second):
+                    await sees_all(client, 2)
+                await first.create_queue("mail", requested_partitions=2)
+                for client in (first, second):
+                    await client.produce("mail", "hello")
+                    (item,) = await client.reserve("mail", 1)
+                    await client.complete([item])
+            assert await running.end(signal.SIGTERM) == 0
+    finally:
+        etcd.kill()
 
 
 async def test_nobody_is_sent_in_circles_behind_one_address(path: Path) -> None:
