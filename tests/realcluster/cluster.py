@@ -31,6 +31,7 @@ _LONG_MS = 600_000  # longer than any test here
 class Cluster:
     def __init__(self, etcd: Etcd, database: Postgres, folder: Path, session: aiohttp.ClientSession) -> None:
         self.etcd = etcd
+        self.queues: list[str] = []  # that are in use
         self.instances = [Instance(name, folder / name, session) for name in NAMES]
         self._schema = new_schema()
         etcd_port = int(etcd.endpoint.rpartition(":")[2])
@@ -107,16 +108,30 @@ class Cluster:
 
         await until(all_see, f"{count} instances see each other")
 
-    async def until_spread(self, queue: str, over: Iterable[str] = NAMES) -> None:
-        """Until these and nobody else own partitions of the queue, all of them agree, and all partitions are open."""
+    async def until_spread(self, over: Iterable[str] = NAMES) -> None:
+        """Until these and nobody else own something, all of them agree on it, and all partitions are open."""
         wanted = set(over)
 
         async def is_spread() -> bool:
-            views = [await self.owners(queue, self[name]) for name in wanted]
-            stats = await self[min(wanted)].call("queue.stats", {"queue_name": queue})
-            return set(views[0].values()) == wanted and views.count(views[0]) == len(views) and _is_whole(stats)
+            views = [await self._owners(self[name]) for name in wanted]
+            return (
+                set(views[0].values()) == wanted and views.count(views[0]) == len(views) and await self._is_open(wanted)
+            )
 
-        await until(is_spread, f"'{queue}' is spread over {sorted(wanted)}")
+        await until(is_spread, f"{sorted(wanted)} have everything")
+
+    async def _owners(self, at: Instance) -> dict[tuple[str, int], str]:
+        """The name of who owns each logical queue."""
+        names = await self.names(at)
+        info = await at.call("cluster.info", {})
+        return {
+            (each["queue_name"], each.get("number", 0)): names.get(each.get("instance", ""), "")
+            for each in info["logical_queues"]
+        }
+
+    async def _is_open(self, names: Iterable[str]) -> bool:
+        at = self[min(names)]
+        return all([_is_whole(await at.call("queue.stats", {"queue_name": each})) for each in self.queues])
 
     @property
     def running(self) -> list[Instance]:
@@ -197,9 +212,13 @@ class Probe:
             await asyncio.gather(*(_renew(client, self._held[n], at) for n, client in self._clients.items()))
         return loop.time() - began_s
 
+    def take(self, number: int) -> list[Held]:
+        """What is held of one partition, which is then no more the probe's."""
+        return self._held.pop(number)
+
     async def let_go(self) -> None:
-        for number, client in self._clients.items():
-            while await client.complete(self._held[number]) == "unknown":
+        for number, held in self._held.items():
+            while await self._clients[number].complete(held) == "unknown":
                 await asyncio.sleep(PAUSE_S)
 
 
@@ -259,13 +278,6 @@ async def crew_on(
     async with unhurried_session() as session:
         crew = Clients(place_of, session, seed, queues, produce_timeouts_ms)
         await crew.create_queues(logical_queues=_LOGICAL_QUEUES)
-        for facts in crew.queues:
-            await until(lambda name=facts.queue: _is_known(cluster, name), "all know it")  # type: ignore[misc]
-        await cluster.until_spread(SPREAD.queue)
+        cluster.queues = [facts.queue for facts in crew.queues]
+        await cluster.until_spread()
         yield crew
-
-
-async def _is_known(cluster: Cluster, queue: str) -> bool:
-    for each in cluster.running:
-        await each.call("cluster.route", {"queue_name": queue})
-    return True

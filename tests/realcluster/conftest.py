@@ -11,6 +11,7 @@ from bench import etcd_server, postgres_server
 from bench.etcd_server import Etcd
 from bench.postgres_server import NOT_DURABLE, Postgres, private_postgres
 from tests.realcluster.cluster import Cluster, cluster_in
+from tests.realcluster.verdict import Tell, teller
 
 
 @pytest.fixture(scope="session")
@@ -35,3 +36,8 @@ def database() -> Iterator[Postgres]:
 async def cluster(tmp_path: Path, etcd: Etcd, database: Postgres) -> AsyncIterator[Cluster]:
     async with cluster_in(tmp_path, etcd, database) as running:
         yield running
+
+
+@pytest.fixture
+def tell(pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[str]) -> Tell:
+    return teller(pytestconfig, capsys)
