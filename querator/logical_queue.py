@@ -340,19 +340,22 @@ class LogicalQueue:
             self._fail(member, OutcomeUnknown(repr(error)))
         else:
             self._land(member, turn)
+            return
         self._turn()
 
     def _land(self, member: Member, turn: Turn) -> None:
+        """Change the memory, begin the next turn, and only then answer: it is written while answers are encoded."""
         turn.apply()
-        member.turn = None
-        member.abandoned.extend(turn.answer())
-        member.news.set()
+        member.end_turn()
         self.progress.set()
+        self._turn()
+        member.abandoned.extend(turn.answer())
+        if member.abandoned:
+            self.wake()
 
     def _undo(self, member: Member, turn: Turn) -> None:
         """Nothing was written: produces and reserves try elsewhere, the others are told."""
-        member.turn = None
-        member.news.set()
+        member.end_turn()
         self._waiting.put_back(turn.requests)
         others = (request for request in turn.requests if not isinstance(request, Produce | Reserve))
         refuse(others, PartitionFailing(self.queue.name, member.number))
@@ -461,21 +464,17 @@ class LogicalQueue:
         """Answer the requests whose deadline has passed, and find the next deadline."""
         waiting = list(self._unanswered())
         in_doubt = {produce for member in self.members.values() for produce in member.in_doubt()}
+        nowhere = f"no partition of '{self.queue.name}' can be used now"
         next_deadline_ms = NEVER_MS
         for request in waiting:
             if request.deadline_ms > now_ms:
                 next_deadline_ms = min(next_deadline_ms, request.deadline_ms)
             elif not request.future.done():
-                late = ProduceInDoubt() if request in in_doubt else TimedOut(self._reason(request))
+                late = ProduceInDoubt() if request in in_doubt else TimedOut(request.late if self.works else nowhere)
                 request.future.set_exception(late)
         # Where very many wait, a deadline may be late by a little, so that looking for it stays cheap.
         self._next_deadline_ms = max(next_deadline_ms, now_ms + len(waiting) // _LOOKED_AT_PER_MS)
         self._waiting.drop_answered()
-
-    def _reason(self, request: Request) -> str:
-        if not self.works:
-            return f"no partition of '{self.queue.name}' can be used now"
-        return "no items were ready" if isinstance(request, Reserve) else "it could not be stored in time"
 
     # Sight.
 

@@ -53,6 +53,9 @@ class Member:
     def forget(self) -> None:
         """All requests are answered, and nothing is being written any more."""
         self.inbox.clear()
+        self.end_turn()
+
+    def end_turn(self) -> None:
         self.turn = None
         self.news.set()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from querator.errors import QueratorError
 from querator.items import NEVER_MS, Item, format_ids
@@ -61,6 +61,7 @@ class Request:
     """What waits in an inbox. The concrete kinds follow."""
 
     __slots__ = ("deadline_ms", "future")
+    late: ClassVar[str] = "it could not be stored in time"  # what is told at the deadline
 
     def __init__(self, deadline_ms: int, future: asyncio.Future[Any]) -> None:
         self.deadline_ms = deadline_ms
@@ -90,6 +91,7 @@ class Reserve(Request):
     """Answered with a `Reservation` of at least one item; waits for one until its deadline."""
 
     __slots__ = ("batch_size", "client_id", "lease_timeout_ms")
+    late = "no items were ready"
 
     def __init__(
         self,
