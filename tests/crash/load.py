@@ -136,7 +136,7 @@ class Clients:
         items = outbox = waiting = 0
         for facts in self.queues:
             answer = await self._stats(facts.queue)
-            for logical_queue in answer.body["logicalQueues"]:
+            for logical_queue in answer.body.get("logicalQueues", []):
                 waiting += logical_queue.get("lease_waiting", 0)
                 for partition in logical_queue["partitions"]:
                     items += partition.get("total", 0) + partition.get("scheduled", 0)

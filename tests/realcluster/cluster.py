@@ -230,7 +230,7 @@ async def _renew(client: Client, held: list[Held], at: Instance) -> None:
 
 
 def _is_whole(stats: dict[str, Any]) -> bool:
-    states = [part.get("state") for each in stats["logicalQueues"] for part in each["partitions"]]
+    states = [part["state"] for each in stats.get("logicalQueues", []) for part in each["partitions"]]
     return not stats.get("partial") and set(states) == {"available"}
 
 

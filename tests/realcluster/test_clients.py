@@ -20,6 +20,7 @@ class Traffic:
         self._cluster = cluster
         self.produced: Counter[str] = Counter()
         self.completed: Counter[str] = Counter()
+        self.redelivered = 0
         self.going_home = False
 
     def client(self, number: int) -> Client:
@@ -42,6 +43,7 @@ class Traffic:
             while not self.going_home or self.completed.total() < self.produced.total():
                 batch = await client.reserve(SPREAD.queue, 20, timeout="500ms", lease_timeout="60s")
                 texts = [item.text for item in batch]
+                self.redelivered += sum(item.attempts > 1 for item in batch)
                 await client.complete(batch)
                 self.completed.update(texts)
 
@@ -63,7 +65,7 @@ async def test_a_rolling_restart_shows_no_error_to_any_caller(cluster: Cluster, 
             await cluster.until_spread()
         traffic.going_home = True
     assert traffic.completed == traffic.produced
-    tell(f"rolling restart: {traffic.produced.total()} items, no error")
+    tell(f"rolling restart: {traffic.produced.total()} items, {traffic.redelivered} delivered again, no error")
 
 
 @pytest.mark.slow
