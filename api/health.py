@@ -88,20 +88,51 @@ def count_states(queues: Iterable[QueueStats]) -> dict[str, Counter[str]]:
     return states
 
 
+class ClusterState(NamedTuple):
+    """What this instance knows of the cluster."""
+
+    instances: int
+    leader: str  # its id; empty if none is known
+    without_owner: int  # partitions
+
+
 def make_report(
-    probes: Mapping[str, Probe], states: Mapping[str, Counter[str]], *, now_ms: int, stopping: bool
+    probes: Mapping[str, Probe],
+    states: Mapping[str, Counter[str]],
+    cluster: ClusterState,
+    *,
+    now_ms: int,
+    stopping: bool,
 ) -> dict[str, Any]:
     """The document of `/health`."""
     time = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     checks = {name: _check(probe, states.get(name, Counter()), time) for name, probe in probes.items()}
+    overall = _overall({check["status"] for check in checks.values()})
+    of_cluster = _check_cluster(cluster, time)
+    if overall == PASS:
+        overall = of_cluster["status"]
     report: dict[str, Any] = {
-        "status": FAIL if stopping else _overall({check["status"] for check in checks.values()}),
+        "status": FAIL if stopping else overall,
         "version": VERSION,
-        "checks": {f"backend:{name}": [check] for name, check in checks.items()},
+        "checks": {"cluster": [of_cluster], **{f"backend:{name}": [check] for name, check in checks.items()}},
     }
     if stopping:
         report["output"] = Stopping().message
     return report
+
+
+def _check_cluster(cluster: ClusterState, time: str) -> dict[str, Any]:
+    """To be warned of while partitions have no owner: callers are told to try again then."""
+    check: dict[str, Any] = {
+        "componentType": "system",
+        "status": WARN if cluster.without_owner else PASS,
+        "instances": cluster.instances,
+        "leader": cluster.leader,
+        "time": time,
+    }
+    if cluster.without_owner:
+        check["output"] = f"{cluster.without_owner} partitions have no owner"
+    return check
 
 
 def _overall(statuses: set[str]) -> str:

@@ -55,6 +55,15 @@ class ClusterSight:
         address = member.addresses[0] if member is not None and member.addresses else ""
         return address if address.isascii() and address.isprintable() and " " not in address else ""
 
+    def partitions_without_owner(self) -> int:
+        """Partitions that nobody who is in the cluster owns."""
+        there = {member.id for member in self.instances()}
+        total = sum(len(queue.partitions) for queue in self._catalog.all())
+        places = [
+            place for queue in self._catalog.all() for place in self._catalog.assignment(queue.name).logical_queues
+        ]
+        return total - sum(len(place.partitions) for place in places if place.instance in there)
+
     def logical_queues(self, pivot: str, limit: int) -> list[PlacedLogicalQueue]:
         """In the order of queue names and numbers, from the pivot on: a queue's name, or `name~number`."""
         return list(islice(self._from(pivot), limit))

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
@@ -276,3 +277,16 @@ def test_openapi_holds(case: Any, url: str) -> None:
     response = case.call(base_url=url)
     case.validate_response(response, excluded_checks=EXCLUDED)
     assert response.status_code != 500
+
+
+async def test_health_tells_of_partitions_that_nobody_owns(api: Api) -> None:
+    """An instance whose queue has no owner is to be warned of, and says how many partitions that concerns."""
+    await api.ok("queues.create", queue_name="other", requested_partitions=2)
+    [before] = (await get(api, "/health")).json["checks"]["cluster"]
+    assert (before["status"], before["instances"], bool(before["leader"])) == ("pass", 1, True)
+    catalog = api.router._host.catalog
+    orphaned = msgspec.structs.replace(catalog.assignment("other"), logical_queues=())
+    catalog._assignments.put("other", orphaned, 10**9)
+    report = (await get(api, "/health")).json
+    assert report["status"] == "warn"
+    assert report["checks"]["cluster"][0]["output"] == "2 partitions have no owner"
