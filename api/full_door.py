@@ -14,7 +14,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from api.calls import Call, failure
 from api.forms import JSON, PLAIN, Form, choose_form, error_form
 from api.hall import NOSNIFF, REASONS, SERVER, Hall, Handed, Header, location
-from api.health import FAIL, Probes, count_states, make_report
+from api.health import FAIL, ClusterState, Probes, count_states, make_report
 from api.metrics import PAGE, UNKNOWN_CALL, BackendSight, Sight
 from api.openapi import make_document
 from querator import wire
@@ -215,7 +215,9 @@ class FullDoor:
         hall = self.hall
         probes = await self._probes.ask()
         states = count_states(await self._stats())
-        return make_report(probes, states, now_ms=hall.router.clock.now_ms(), stopping=hall.stopping)
+        sight = hall.router.sight
+        cluster = ClusterState(len(sight.instances()), sight.leader(), sight.partitions_without_owner())
+        return make_report(probes, states, cluster, now_ms=hall.router.clock.now_ms(), stopping=hall.stopping)
 
     async def _metrics(self) -> web.Response:
         router = self.hall.router
