@@ -140,13 +140,14 @@ class LogicalQueue:
         await asyncio.gather(*(member.state.stored.close() for member in self.members.values()))
 
     async def _finish(self) -> None:
-        """Wait until all requests are answered that partitions can still take."""
+        """Wait until all requests are answered that partitions can still take, and nothing is leased for nobody."""
         while self._has_work():
             self._turned.clear()
             await self._turned.wait()
 
     def _has_work(self) -> bool:
-        busy = any(member.turn or member.inbox for member in self.members.values() if member.works)
+        works = [member for member in self.members.values() if member.works]
+        busy = any(member.turn or member.inbox or member.abandoned for member in works)
         return busy or bool(self.works and self._waiting.produces)
 
     async def freeze(self) -> None:

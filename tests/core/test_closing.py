@@ -60,6 +60,22 @@ async def test_what_is_being_committed_is_finished_and_answered(rig: Rig) -> Non
     assert await rig.payloads() == ["a"]
 
 
+async def test_items_granted_to_a_caller_that_has_gone_are_taken_back_before_the_close_ends(rig: Rig) -> None:
+    """The next owner can hand them out at once: it does not find them leased to nobody."""
+    await rig.open()
+    await rig.produce("a")
+    gate = rig.gate()
+    gone = rig.ask()
+    await rig.until(lambda: rig.member().turn is not None)
+    gone.cancel()
+    closing = asyncio.ensure_future(rig.logical_queue.close())
+    await asyncio.sleep(0)
+    gate.set()
+    await asyncio.wait_for(closing, PATIENCE_S)
+    await rig.take_over()
+    assert (await rig.reserve()).payloads == ["a"]
+
+
 async def test_a_reserve_whose_commit_fails_during_the_close_is_answered(rig: Rig) -> None:
     """A reserve that goes back to waiting while the queue closes is told, instead of being forgotten."""
     await rig.open()
