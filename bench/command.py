@@ -22,6 +22,7 @@ from bench.profile import profile_case
 from bench.report import Report, show, write_json
 from bench.rounds import Case, ItemsLost, OnRound, Plan, TooShort
 from bench.suite import Setting, run_cases, run_latency, run_parts, run_suite
+from bench.suite_cluster import run_cluster
 from bench.suite_postgres import BATCHES, CLIENTS, run_postgres
 
 _DISK = Path("/var/tmp")  # outlives a reboot by convention, so it is on a disk; passable for every user
@@ -255,6 +256,13 @@ def bloat(options: _Options, *, seconds: float, windows: int, batch: int, partit
     """On PostgreSQL with a snapshot that somebody holds open: rate and sizes before it, with it and after it."""
     case = Case(batch=batch, clients=CLIENTS, partitions=partitions)
     _run(options, lambda setting: run_bloat(setting, seconds, windows, case))
+
+
+@bench.command()
+@click.pass_obj
+def cluster(options: _Options) -> None:
+    """Single items, 64 clients: two workers against one, and calls to the owner against calls through the other."""
+    _run(options, run_cluster)
 
 
 @bench.command()

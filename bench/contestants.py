@@ -62,12 +62,15 @@ class Querator:
     def run(self, case: Case, timing: Timing) -> Round:
         control = Control(self._address)
         queue_name = f"bench-{case.workload}-{next(self._queues)}"
-        control.create(queue_name, case.partitions)
+        self.create(control, queue_name, case)
         try:
             return self.run_on(control, queue_name, case, timing)
         finally:
             control.delete(queue_name)
             control.close()
+
+    def create(self, control: Control, queue_name: str, case: Case) -> None:
+        control.create(queue_name, case.partitions)
 
     def run_on(self, control: Control, queue_name: str, case: Case, timing: Timing) -> Round:
         """A round on a queue that may hold items already; after it, it holds as many as before."""

@@ -56,8 +56,11 @@ class Control:
             return False
         return response.status == OK and json.loads(body).get("status") == "pass"
 
-    def create(self, queue_name: str, partitions: int) -> None:
-        self.call("queues.create", queue_name=queue_name, requested_partitions=partitions, lease_timeout="10m")
+    def create(self, queue_name: str, partitions: int, logical_queues: str = "") -> None:
+        fields = {"logical_queues": logical_queues} if logical_queues else {}
+        self.call(
+            "queues.create", queue_name=queue_name, requested_partitions=partitions, lease_timeout="10m", **fields
+        )
 
     def delete(self, queue_name: str) -> None:
         self.call("queues.delete", queue_name=queue_name, force=True)

@@ -65,11 +65,6 @@ class _Reserve:
         self.step: asyncio.Future[Any] | None = None  # what the source is asked
         self.timer: Timer | None = None
 
-    @property
-    def is_served(self) -> bool:
-        """Whether what it asked for is there, and only has to be taken note of."""
-        return self.step is not None and self.step.done()
-
 
 class Reserving:
     """``route`` gives the present route of a queue, and raises what a caller is to be told if there is none."""
@@ -134,9 +129,8 @@ class Reserving:
         except QueratorError as error:
             _refuse(reserve, error)
             return
-        ready = next((each for each in route.here if each.ready()), None)
-        self._wait(reserve, ready or next(iter(route.here), None))
-        if ready is None and not reserve.future.done():
+        self._wait(reserve, next((each for each in route.here if each.ready()), next(iter(route.here), None)))
+        if not route.here and not reserve.future.done():
             self._tell_hunger(reserve.queue_name, route)
 
     def _wait(self, reserve: _Reserve, here: LogicalQueue | None) -> None:
@@ -184,7 +178,7 @@ class Reserving:
         reserve.step = None
         if result is not None:
             reserve.future.set_result(result)
-            self._still_hungry(reserve.queue_name)
+            self.balance(reserve.queue_name)
         elif step.cancelled() or (isinstance(error, RetryRequest) and not isinstance(error, TimedOut)):
             self._later(reserve)
         elif error is None or isinstance(error, TimedOut):
@@ -235,6 +229,19 @@ class Reserving:
 
     # Hunger.
 
+    def look_again(self, queue_name: str) -> None:
+        """Where the logical queues are has changed: those that wait with none may find one here now."""
+        for reserve in list(self._waiting.get(queue_name, ())):
+            if reserve.step is None:
+                self._stop_step(reserve)
+                self._begin(reserve)
+
+    def _starving(self, route: Route) -> list[_Reserve]:
+        """Those that wait and for whom nothing was ready here; not those who are just being served."""
+        unfilled = {future for each in route.here for future in each.unfilled()}
+        waiting = self._waiting.get(route.queue_name, ())
+        return [reserve for reserve in waiting if reserve.step is None or reserve.step in unfilled]
+
     def _tell_hunger(self, queue_name: str, route: Route) -> None:
         now_ms = self._clock.now_ms()
         for instance in route.instances:
@@ -248,27 +255,21 @@ class Reserving:
         if self._reminder is None:
             self._reminder = self._clock.call_at(now_ms + _REMIND_MS, self._remind)
 
-    def _still_hungry(self, queue_name: str) -> None:
-        if self.waiting(queue_name):
-            try:
-                self._tell_hunger(queue_name, self._route(queue_name))
-            except QueratorError as error:
-                _log.debug("hunger was not told", queue=queue_name, error=error.message)
-
     def _remind(self) -> None:
         self._reminder = None
         for queue_name in list(self._waiting):
-            self._still_hungry(queue_name)
+            self.balance(queue_name)
 
     def hear_ready(self, instance: str, message: Ready) -> None:
         """Another instance has items, and nobody there for them. It has to be told of hunger again from now on."""
-        queue_name = message.queue_name
-        self._told_at_ms.pop((queue_name, instance), None)
+        self._told_at_ms.pop((message.queue_name, instance), None)
+        try:
+            route = self._route(message.queue_name)
+        except QueratorError:
+            return
         items = message.items
-        for reserve in list(self._waiting.get(queue_name, ())):
-            if items <= 0:
-                break
-            if not reserve.is_served:
+        for reserve in self._starving(route):
+            if items > 0:
                 self._go(reserve, instance)
                 items -= reserve.batch_size
 
@@ -276,10 +277,10 @@ class Reserving:
 
     def hear_hungry(self, instance: str, message: Hungry) -> None:
         self._hungry[message.queue_name][instance] = message.reserves
-        self.offer(message.queue_name)
+        self.balance(message.queue_name)
 
-    def offer(self, queue_name: str) -> None:
-        """Items may be ready in a logical queue here that nobody waits for there: give them to those who do."""
+    def balance(self, queue_name: str) -> None:
+        """Bring those who wait and what is ready together: in another logical queue here, or elsewhere."""
         hungry, waiting = self._hungry.get(queue_name), self._waiting.get(queue_name)
         if not hungry and not waiting:
             return
@@ -288,20 +289,24 @@ class Reserving:
         except QueratorError:
             self._hungry.pop(queue_name, None)
             return
-        if waiting and len(route.here) > 1:
-            self._move_here(route, list(waiting))
-        if hungry:
+        starving = self._starving(route) if waiting else []
+        if starving and len(route.here) > 1:
+            starving = self._move_here(route, starving)
+        if starving:
+            self._tell_hunger(queue_name, route)
+        elif hungry:
             self._offer_to(queue_name, route, hungry)
 
-    def _move_here(self, route: Route, waiting: list[_Reserve]) -> None:
-        """From one logical queue of this instance to another one."""
+    def _move_here(self, route: Route, starving: list[_Reserve]) -> list[_Reserve]:
+        """To another logical queue of this instance that has items. Returns those for whom there are none."""
+        left = iter(starving)
         for logical_queue in route.here:
-            items = logical_queue.ready()
-            for reserve in waiting:
-                if items > 0 and not reserve.is_served and _waits_in_vain(reserve):
-                    self._stop_step(reserve)
-                    self._wait(reserve, logical_queue)
-                    items -= reserve.batch_size
+            items = 0 if logical_queue.unfilled() else logical_queue.ready()
+            while items > 0 and (reserve := next(left, None)) is not None:
+                self._stop_step(reserve)
+                self._wait(reserve, logical_queue)
+                items -= reserve.batch_size
+        return list(left)
 
     def _offer_to(self, queue_name: str, route: Route, hungry: OrderedDict[str, int]) -> None:
         items = sum(each.ready() for each in route.here)
@@ -319,10 +324,6 @@ class Reserving:
         """For another instance: from what is ready here; None if nothing is."""
         ready = next((each for each in self._route(queue_name).here if each.ready()), None)
         return None if ready is None else ready.reserve(batch_size, client_id, timeout_ms, lease_timeout_ms)
-
-
-def _waits_in_vain(reserve: _Reserve) -> bool:
-    return isinstance(reserve.source, LogicalQueue) and reserve.step is not None and not reserve.source.ready()
 
 
 def _refuse(reserve: _Reserve, error: BaseException) -> None:

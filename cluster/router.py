@@ -74,8 +74,9 @@ class Router:
         """The owners of a queue are not what they were."""
         self._routes.pop(queue_name, None)
         for logical_queue in self._host.logical_queues(queue_name):
-            logical_queue.on_surplus = partial(self.reserving.offer, queue_name)
+            logical_queue.on_turn = partial(self.reserving.balance, queue_name)
             logical_queue.on_leave = partial(self.reserving.adopt, queue_name)
+        self.reserving.look_again(queue_name)
 
     def route(self, queue_name: str) -> Route:
         route = self._routes.get(queue_name)

@@ -91,7 +91,7 @@ class LogicalQueue:
         self._refusal: Callable[[], QueratorError] | None = None  # what new requests are told, if none are taken
         self._leaving = False  # reserves do not wait any more
         self._closed = False
-        self.on_surplus: Callable[[], None] | None = None  # called after a turn, if nobody here waits for items
+        self.on_turn: Callable[[], None] | None = None  # called when a partition that was free has had its turn
         self.on_leave: Callable[[Reserve], bool] | None = None  # whether a waiting reserve goes on elsewhere
 
     # Lifecycle.
@@ -182,8 +182,7 @@ class LogicalQueue:
     ) -> asyncio.Future[Produced]:
         if self.queue.produce_paused:
             raise RetryRequest("queue is paused", f"'{self.queue.name}' takes no items now")
-        if not self._waiting.has_room_for_produce():
-            raise Overloaded(f"too many produce requests wait for '{self.queue.name}'")
+        self._waiting.check_room_for_produce(self.queue.name)
         future: asyncio.Future[Produced] = self._loop.create_future()
         self._waiting.produces.append(Produce(self._deadline(timeout_ms), future, items, scheduled, size))
         self.wake()
@@ -192,8 +191,7 @@ class LogicalQueue:
     def reserve(
         self, batch_size: int, client_id: str, timeout_ms: int, lease_timeout_ms: int
     ) -> asyncio.Future[Reservation]:
-        if not self._waiting.has_room_for_reserve():
-            raise Overloaded(f"too many reserve requests wait for '{self.queue.name}'")
+        self._waiting.check_room_for_reserve(self.queue.name)
         future: asyncio.Future[Reservation] = self._loop.create_future()
         request = Reserve(self._deadline(timeout_ms), future, batch_size, client_id, lease_timeout_ms)
         self._waiting.add_reserve(request)
@@ -205,13 +203,11 @@ class LogicalQueue:
         return self.submit(partition, Complete(self._deadline(timeout_ms), future, partition, ids), future)
 
     def retry(self, partition: int, items: list[RetryItem], timeout_ms: int) -> asyncio.Future[None]:
-        future: asyncio.Future[None] = self._loop.create_future()
-        return self.submit(partition, Retry(self._deadline(timeout_ms), future, partition, items), future)
+        return self.request(partition, lambda future: Retry(self._deadline(timeout_ms), future, partition, items))
 
     def renew(self, partition: int, ids: list[str], timeout_ms: int, lease_timeout_ms: int) -> asyncio.Future[int]:
-        future: asyncio.Future[int] = self._loop.create_future()
-        request = Renew(self._deadline(timeout_ms), future, partition, ids, lease_timeout_ms)
-        return self.submit(partition, request, future)
+        deadline_ms = self._deadline(timeout_ms)
+        return self.request(partition, lambda future: Renew(deadline_ms, future, partition, ids, lease_timeout_ms))
 
     def take_back(self, partition: int, ids: list[str]) -> None:
         """End the leases of items whose consumer has not heard of them."""
@@ -220,8 +216,7 @@ class LogicalQueue:
 
     def deliver(self, partition: int, source_uid: int, entries: list[tuple[int, Item]]) -> asyncio.Future[None]:
         """Take items from another partition's outbox."""
-        future: asyncio.Future[None] = self._loop.create_future()
-        return self.submit(partition, Deliver(future, partition, source_uid, entries), future)
+        return self.request(partition, lambda future: Deliver(future, partition, source_uid, entries))
 
     def submit(self, partition: int, request: Request, future: asyncio.Future[T]) -> asyncio.Future[T]:
         """Put a request that names its partition into the inbox there."""
@@ -276,8 +271,8 @@ class LogicalQueue:
                 self._begin(member, now_ms)
         if self._leaving and self._refusal is not None:
             self._waiting.send_away(self.on_leave, self._refusal())
-        elif self.on_surplus is not None and not self._waiting.reserves:
-            self.on_surplus()
+        elif free and self.on_turn is not None:
+            self.on_turn()
         self._arm(now_ms)
         self._turned.set()
 
@@ -483,6 +478,10 @@ class LogicalQueue:
     def works(self) -> bool:
         """Whether at least one partition can be used."""
         return any(member.works for member in self.members.values())
+
+    def unfilled(self) -> list[asyncio.Future[Reservation]]:
+        """Of the reserves that wait because nothing was ready for them."""
+        return [reserve.future for reserve in self._waiting.reserves]
 
     def ready(self) -> int:
         """How many items could be reserved now."""

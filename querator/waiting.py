@@ -6,7 +6,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 
 from querator.distribution import emptiest_first, share
-from querator.errors import QueratorError
+from querator.errors import Overloaded, QueratorError
 from querator.limits import Limits
 from querator.member import Member
 from querator.requests import Produce, Request, Reserve
@@ -22,11 +22,13 @@ class Waiting:
         yield from self.produces
         yield from self.reserves
 
-    def has_room_for_produce(self) -> bool:
-        return len(self.produces) < self.limits.waiting_requests or self.drop_answered()
+    def check_room_for_produce(self, queue_name: str) -> None:
+        if len(self.produces) >= self.limits.waiting_requests and not self.drop_answered():
+            raise Overloaded(f"too many produce requests wait for '{queue_name}'")
 
-    def has_room_for_reserve(self) -> bool:
-        return len(self.reserves) < self.limits.waiting_reserves
+    def check_room_for_reserve(self, queue_name: str) -> None:
+        if len(self.reserves) >= self.limits.waiting_reserves:
+            raise Overloaded(f"too many reserve requests wait for '{queue_name}'")
 
     def add_reserve(self, reserve: Reserve) -> None:
         """It leaves as soon as it is answered, or its caller goes."""
