@@ -16,10 +16,11 @@ import structlog
 from cluster import messages
 from cluster.messages import Ask, Cancel, Failed, Message, Told
 from querator.clock import Clock, sleep_ms
-from querator.errors import Overloaded, ProduceInDoubt, QueratorError, RetryRequest
+from querator.errors import NoSuchMethod, Overloaded, ProduceInDoubt, QueratorError, RetryRequest
 
 _MAX_WAITING = 20_000  # messages that are not sent yet
 _MAX_FRAME = 512  # messages; bounds how long one frame keeps both ends busy
+_FULL_FRAME_BYTES = 4 << 20  # no more is added; a single message may be larger
 _LOOK_EVERY_MS = 250
 _SLACK_MS = 2_000  # that an answer may be late, after the time that the call was given
 
@@ -106,7 +107,9 @@ class Channel:
         finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            for ended in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(ended, Exception):
+                    _log.error("channel failed", instance=self.instance, exc_info=ended)
             self.lose()
             await link.close()
 
@@ -114,15 +117,30 @@ class Channel:
         try:
             while True:
                 await self._wanted.wait()
-                frame, self._out = self._out[:_MAX_FRAME], self._out[_MAX_FRAME:]
-                if not self._out:
-                    self._wanted.clear()
-                for message in frame:
-                    if isinstance(message, Ask) and (asked := self._asked.get(message.number)) is not None:
-                        asked.sent = True
-                await link.write(messages.encode(frame))
+                if frame := self._next_frame():
+                    await link.write(messages.encode(frame))
         except LinkLost:
             return
+
+    def _next_frame(self) -> list[Message]:
+        """What goes next. Calls that nobody waits for any more never go: their callers may have asked again."""
+        frame: list[Message] = []
+        size = taken = 0
+        for message in self._out[:_MAX_FRAME]:
+            taken += 1
+            if isinstance(message, Ask):
+                asked = self._asked.get(message.number)
+                if asked is None:
+                    continue
+                asked.sent = True
+            frame.append(message)
+            size += _size(message)
+            if size >= _FULL_FRAME_BYTES:
+                break
+        self._out = self._out[taken:]
+        if not self._out:
+            self._wanted.clear()
+        return frame
 
     async def _read(self, link: Link) -> None:
         try:
@@ -140,9 +158,11 @@ class Channel:
         while True:
             await sleep_ms(self._clock, _LOOK_EVERY_MS)
             now_ms = self._clock.now_ms()
-            late = [asked for asked in self._asked.values() if asked.deadline_ms <= now_ms]
-            for asked in late:
+            late = [(number, asked) for number, asked in self._asked.items() if asked.deadline_ms <= now_ms]
+            for number, asked in late:
                 _fail(asked, self.instance)
+                if asked.sent:
+                    self.tell(Cancel(number))  # what it would lease now, nobody would know of
 
     def lose_unsent(self) -> None:
         """There is no link, and what waits for one is told so."""
@@ -182,6 +202,8 @@ class Channel:
 
     def _answer(self, ask: Ask) -> None:
         try:
+            if ask.call not in messages.SHAPES:
+                raise NoSuchMethod(f"{ask.call}, which instance '{self.instance}' asks for")
             arguments = messages.SHAPES[ask.call].decode_arguments(ask.arguments)
             future = asyncio.ensure_future(self._answering.ask(self.instance, ask.call, arguments))
         except QueratorError as error:
@@ -203,11 +225,18 @@ class Channel:
         self.tell(messages.failed(ask.number, error))
 
 
+def _size(message: Message) -> int:
+    """About; what has no body is small."""
+    if isinstance(message, Ask):
+        return len(memoryview(message.arguments))
+    return len(memoryview(message.result)) if isinstance(message, Told) else 0
+
+
 def _fail(asked: _Asked, instance: str) -> None:
-    """It was not answered. Whether a produce that was sent is stored, nobody knows; the rest may be asked again."""
+    """It was not answered. Whether items that were sent are stored, nobody knows; the rest may be asked again."""
     if asked.future.done():
         return
-    if asked.sent and asked.call == "produce":
+    if asked.sent and asked.call in {"produce", "import_items"}:
         asked.future.set_exception(ProduceInDoubt())
     else:
         asked.future.set_exception(RetryRequest("instance does not answer", f"'{instance}' cannot be reached now"))

@@ -17,10 +17,10 @@ from cluster.mirror import Mirror
 from cluster.one_host import OneHostCoordinator
 from cluster.peers import Peers
 from querator.clock import SystemClock
-from querator.errors import NoSuchQueue, ProduceInDoubt, RetryRequest
+from querator.errors import NoSuchMethod, NoSuchQueue, ProduceInDoubt, RetryRequest
 from querator.items import Item
 from querator.requests import Produced, Reservation, Run
-from tests.cluster.links import Wires
+from tests.cluster.links import MemoryLink, Wires
 
 
 def member(name: str) -> Member:
@@ -188,3 +188,82 @@ async def test_what_is_told_is_heard(pair: Pair) -> None:
         while not pair.answers.heard:
             await asyncio.sleep(0.001)
     assert pair.answers.heard == [("a", Hungry("mail", 3))]
+
+
+class Gate:
+    """Holds up what is written at one end of a link, as an instance does that reads nothing."""
+
+    def __init__(self, link: MemoryLink) -> None:
+        self._write = link.write
+        self._open = asyncio.Event()
+        self.is_reached = asyncio.Event()
+        link.write = self.write  # type: ignore[method-assign]
+
+    async def write(self, frame: bytes) -> None:
+        self.is_reached.set()
+        await self._open.wait()
+        await self._write(frame)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+async def gate_of(pair: Pair) -> Gate:
+    """The link from "a" to "b", with one frame held up."""
+    pair.answers.results = {"stats": [], "complete": None}
+    await pair.a.ask("b", "stats", ("mail",), 1000)
+    gate = Gate(pair.wires.links[0])
+    pair.a.tell("b", Hungry("mail", 1))
+    await gate.is_reached.wait()
+    return gate
+
+
+async def test_a_produce_that_was_refused_before_it_was_sent_is_never_sent(pair: Pair) -> None:
+    """Its caller was told that nothing is stored, and may have sent it again."""
+    gate = await gate_of(pair)
+    with pytest.raises(RetryRequest):
+        await pair.a.ask("b", "produce", PRODUCE, -2_000)
+    gone = pair.a.ask("b", "reserve", ("mail", 1, "me", 1000, 0), 1000)
+    gone.cancel()
+    gate.open()
+    await pair.a.ask("b", "complete", ("mail", 0, ["id"], 1000), 1000)
+    assert [call for _, call, _ in pair.answers.asked] == ["stats", "complete"]
+
+
+async def test_a_call_whose_answer_is_late_is_cancelled_at_the_other_end(pair: Pair) -> None:
+    """What it would lease then would be leased for nobody."""
+    reserve = pair.a.ask("b", "reserve", ("mail", 1, "me", 60_000, 0), -1_000)
+    await pair.until_asked(1)
+    with pytest.raises(RetryRequest):
+        await reserve
+    async with asyncio.timeout(10):
+        await asyncio.wait(pair.answers.waiting)
+    assert pair.answers.waiting[0].cancelled()
+
+
+async def test_large_calls_share_no_frame(pair: Pair) -> None:
+    """However many wait, a frame stays far below what a link takes."""
+    gate = await gate_of(pair)
+    pair.answers.results["produce"] = Produced(0, [], [])
+    large: tuple[Any, ...] = ("mail", [Item(bytes(3 << 20))], [], 3 << 20, 10_000)
+    calls = [pair.a.ask("b", "produce", large, 10_000) for _ in range(8)]
+    gate.open()
+    await asyncio.gather(*calls)
+    assert max(map(len, pair.wires.links[0].frames)) < 8 << 20
+
+
+async def test_a_call_that_the_other_does_not_know_is_refused_alone(pair: Pair) -> None:
+    """An instance of a newer version may ask for more; what else is under way goes on."""
+    waiting = pair.a.ask("b", "reserve", ("mail", 1, "me", 60_000, 0), 60_000)
+    with pytest.raises(NoSuchMethod):
+        await pair.a.ask("b", "of tomorrow", (), 1000)
+    assert not waiting.done()
+
+
+async def test_an_import_over_a_link_that_is_cut_is_in_doubt(pair: Pair) -> None:
+    """Sent again, its items could be there twice."""
+    imported = pair.a.ask("b", "import_items", ("mail", 0, [Item(b"x")]), 60_000)
+    await pair.until_asked(1)
+    pair.wires.cut_all()
+    with pytest.raises(ProduceInDoubt):
+        await imported
