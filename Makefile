@@ -28,7 +28,7 @@ cluster: $(DEV) ## start etcd, PostgreSQL and three instances, to look at; Ctrl-
 	@exec $(BIN)/python -m bench.local_cluster $(ARGS)
 
 test: $(DEV) ## set up and run every test; ARGS are pytest's
-	@.ci/need strace=strace etcd=etcd-server openssl=openssl '/usr/lib/postgresql/*/bin/initdb=postgresql'
+	@.ci/need chromium=chromium strace=strace etcd=etcd-server openssl=openssl '/usr/lib/postgresql/*/bin/initdb=postgresql'
 	$(BIN)/python -m pytest -q $(ARGS)
 
 check: $(DEV) ## ruff, mypy --strict, the import contracts, tidy

@@ -17,6 +17,7 @@ from api.hall import NOSNIFF, REASONS, SERVER, Hall, Handed, Header, location
 from api.health import FAIL, ClusterState, Probes, count_states, make_report
 from api.metrics import PAGE, UNKNOWN_CALL, BackendSight, Sight
 from api.openapi import make_document
+from api.ui_files import is_ui, ui_response
 from querator import wire
 from querator.errors import ContentError, InternalError, InvalidRequest, NoSuchMethod, Stopping, TimedOut
 from querator.queues import QueueStats
@@ -129,16 +130,15 @@ class FullDoor:
     def _label(self, request: web.BaseRequest, call: Call | None) -> str:
         if call is not None:
             return call.name
-        return PAGE if request.path in self._pages else UNKNOWN_CALL
+        return PAGE if request.path in self._pages or is_ui(request.path) else UNKNOWN_CALL
 
     async def _respond(
         self, request: web.BaseRequest, call: Call | None, connection: Handed | None, span: Span | None
     ) -> web.Response:
         form = error_form(request.headers.get("Accept", ""))
         try:
-            page = self._pages.get(request.path) if request.method in {"GET", "HEAD"} else None
-            if page is not None:
-                return await page()
+            if request.method in {"GET", "HEAD"} and (page := await self._page(request)) is not None:
+                return page
             if call is None:
                 raise NoSuchMethod(request.path)
             if request.method != "POST":
@@ -153,6 +153,12 @@ class FullDoor:
             if not request.content.is_eof():
                 response.force_close()
             return response
+
+    async def _page(self, request: web.BaseRequest) -> web.Response | None:
+        of_ui = ui_response(request.path, request.headers)
+        if of_ui is not None or request.path not in self._pages:
+            return of_ui
+        return await self._pages[request.path]()
 
     def _read_route(self, request: web.BaseRequest) -> bool:
         """Whether the caller is to be sent to the owner, in place of being passed on."""
@@ -203,7 +209,7 @@ class FullDoor:
         return bytes(body)
 
     async def _index(self) -> web.Response:
-        pages = {"health": "/health", "metrics": "/metrics", "openapi": "/openapi.json"}
+        pages = {"health": "/health", "metrics": "/metrics", "openapi": "/openapi.json", "ui": "/ui"}
         return _response(200, wire.encode({"name": SERVER, "version": VERSION, **pages}), JSON)
 
     async def _health(self) -> web.Response:
