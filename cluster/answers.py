@@ -14,6 +14,7 @@ from cluster.host import Host
 from cluster.messages import Hungry, Message, Ready
 from cluster.reserving import Reserving
 from querator import cold_path
+from querator.clock import Timer
 from querator.errors import Moved, NoSuchMethod, RetryRequest
 from querator.inspection import ItemView
 from querator.items import Item
@@ -22,11 +23,14 @@ from querator.queues import LogicalQueueStats
 from querator.requests import Produced, Reservation, RetryItem, Scheduled
 from querator.waist import StorageError
 
+FROZEN_MS = 60_000  # after which a queue takes requests again by itself: whoever wanted to delete it may have died
+
 
 class Answers:
     def __init__(self, host: Host, reserving: Reserving) -> None:
         self._host = host
         self._reserving = reserving
+        self._thawing: dict[str, Timer] = {}  # by queue
         self._calls: dict[str, Callable[..., Awaitable[Any]]] = {
             "produce": self.produce,
             "reserve": self.reserve,
@@ -111,10 +115,24 @@ class Answers:
     async def freeze(self, queue_name: str) -> list[LogicalQueueStats]:
         """Take no more requests; returns what is there then."""
         logical_queues = self._here(queue_name)
+        self._thaw_later(queue_name)
         await asyncio.gather(*(logical_queue.freeze() for logical_queue in logical_queues))
         return [logical_queue.stats() for logical_queue in logical_queues]
 
+    def _thaw_later(self, queue_name: str) -> None:
+        def thaw() -> None:
+            del self._thawing[queue_name]
+            for logical_queue in self._host.logical_queues(queue_name):
+                logical_queue.thaw()
+
+        if (timer := self._thawing.pop(queue_name, None)) is not None:
+            timer.cancel()
+        clock = self._host.clock
+        self._thawing[queue_name] = clock.call_at(clock.now_ms() + FROZEN_MS, thaw)
+
     async def thaw(self, queue_name: str) -> None:
+        if (timer := self._thawing.pop(queue_name, None)) is not None:
+            timer.cancel()
         for logical_queue in self._here(queue_name):
             logical_queue.thaw()
 

@@ -85,7 +85,7 @@ class Catalog:
         if found is not None:
             return found
         queue = self._queues.get(queue_name)
-        # Before there were assignments, the epoch of a partition was written with its place.
+        # The epochs of a queue begin above what was written with its places.
         return Assignment(epoch=max([place.epoch for place in queue.partitions], default=0) if queue else 0)
 
     async def assign(self, queue_name: str, assignment: Assignment, proof: Mapping[str, int]) -> bool:
@@ -114,7 +114,8 @@ class Catalog:
         revision = await self._coordinator.transact(expected={}, puts=_dooms(places))
         assert revision is not None, "nothing was expected"
         self._new[places[0].uid] = revision
-        return places
+        # Above every epoch of an earlier queue of the same name: each of those took a revision of its own.
+        return tuple(msgspec.structs.replace(place, epoch=revision) for place in places)
 
     async def _new_uids(self, count: int) -> int:
         """Take so many; returns the one before the first."""
@@ -149,15 +150,15 @@ class Catalog:
             self._queues.put(queue.name, queue, revision)
         return revision is not None
 
-    async def delete(self, queue: Queue) -> None:
-        """Forget a queue and its owners; its partitions are doomed."""
-        key = self._queues.key(queue.name)
+    async def delete(self, queue: Queue, owners: Assignment | None = None) -> None:
+        """Forget a queue and its owners; its partitions are doomed. With ``owners``, only if it has these."""
+        key, assigned_key = self._queues.key(queue.name), self._assignments.key(queue.name)
+        expected = {key: self._queues.revision(queue.name)}
+        if owners is not None:
+            is_same = owners == self.assignment(queue.name)
+            expected[assigned_key] = self._assignments.revision(queue.name) if is_same else -1
         puts = _dooms(queue.partitions)
-        revision = await self._coordinator.transact(
-            expected={key: self._queues.revision(queue.name)},
-            puts=puts,
-            deletes=[key, self._assignments.key(queue.name)],
-        )
+        revision = await self._coordinator.transact(expected=expected, puts=puts, deletes=[key, assigned_key])
         if revision is None:
             raise Conflict("queue was changed", f"somebody else changed '{queue.name}' at the same time")
         self._queues.remove(queue.name, revision)
@@ -176,11 +177,11 @@ class Catalog:
         Whoever makes a queue expects the entry of its first partition as it was written, so that entry is touched.
         """
         while (entry := await self._coordinator.get(_doomed(uid))) is not None:
-            first = await self._coordinator.get(_doomed(_decode_doomed(entry.value).first))
-            if first is None:
-                return True
-            expected = {entry.key: entry.revision, first.key: first.revision}
-            if await self._coordinator.transact(expected=expected, puts={first.key: first.value}):
+            first_key = _doomed(_decode_doomed(entry.value).first)
+            first = await self._coordinator.get(first_key)
+            touched = entry if first is None else first  # a queue may have taken both since the first look
+            expected = {first_key: 0 if first is None else first.revision, entry.key: entry.revision}
+            if await self._coordinator.transact(expected=expected, puts={touched.key: touched.value}):
                 return True
         return False
 

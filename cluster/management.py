@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import structlog
 
+from cluster.answers import FROZEN_MS
+from cluster.assignment import Assignment
 from cluster.coordinator import CoordinationError
 from cluster.host import Host
 from cluster.membership import Membership
@@ -163,28 +165,43 @@ class Management:
             for other in self._host.catalog.all():
                 if other.settings.dead_queue == queue_name:
                     raise Conflict("queue is in use", f"it is the dead queue of '{other.name}'")
-            if not force:
-                await self._check_empty(queue_name)
-            await self.remove(queue_name)
+            if force:
+                await self.remove(queue_name)
+            else:
+                await self._remove_if_empty(queue_name)
 
-    async def remove(self, queue_name: str) -> None:
-        """Within `changing`: delete a queue with all it holds."""
-        await self._host.catalog.delete(self._router.queue(queue_name))
+    async def remove(self, queue_name: str, owners: Assignment | None = None) -> None:
+        """Within `changing`: delete a queue with all it holds. With ``owners``, only while these have it."""
+        await self._host.catalog.delete(self._router.queue(queue_name), owners)
         await self._host.settle(queue_name)
         await self._host.burial.bury()
         _log.info("queue deleted", queue=queue_name)
 
-    async def _check_empty(self, queue_name: str) -> None:
-        """From here on the queue takes nothing, unless it turns out that it is not empty."""
+    async def _remove_if_empty(self, queue_name: str) -> None:
+        """From here on the queue takes nothing, unless it turns out that it is not empty or cannot be deleted."""
+        owners = self._host.catalog.assignment(queue_name)
+        try:
+            await self._check_empty(queue_name, owners)
+            await self.remove(queue_name, owners)
+        except BaseException:
+            if self._host.catalog.find(queue_name) is not None:
+                await asyncio.shield(self._thaw(queue_name))
+            raise
+
+    async def _check_empty(self, queue_name: str, owners: Assignment) -> None:
+        give_up_at_ms = self._host.clock.now_ms() + FROZEN_MS // 2
         try:
             answers = await self._router.at_all(queue_name, "freeze")
-            _check_counts(queue_name, [each for stats in answers for one in stats for each in one.partitions])
-        except QueratorError as error:
-            await self._thaw(queue_name)
-            if isinstance(error, RetryRequest):
-                details = f"what '{queue_name}' holds is not known now; use force to delete it"
-                raise Conflict("queue may not be empty", details) from error
-            raise
+        except RetryRequest as error:
+            raise _unknown(f"what '{queue_name}' holds") from error
+        partitions = [each for stats in answers for one in stats for each in one.partitions]
+        told = sorted((each.partition, each.epoch) for each in partitions)
+        owned = sorted((number, place.epoch) for place in owners.logical_queues for number in place.partitions)
+        everything = [place.number for place in self._router.queue(queue_name).partitions]
+        is_late = self._host.clock.now_ms() > give_up_at_ms
+        if is_late or told != owned or [number for number, _ in told] != sorted(everything):
+            raise _unknown(f"what all partitions of '{queue_name}' hold")
+        _check_counts(queue_name, partitions)
 
     async def _thaw(self, queue_name: str) -> None:
         try:
@@ -196,8 +213,11 @@ class Management:
 def _check_counts(queue_name: str, partitions: Sequence[PartitionStats]) -> None:
     unknown = [each.partition for each in partitions if each.state != Status.AVAILABLE]
     if unknown:
-        details = f"what partition {unknown[0]} of '{queue_name}' holds is not known now; use force to delete it"
-        raise Conflict("queue may not be empty", details)
+        raise _unknown(f"what partition {unknown[0]} of '{queue_name}' holds")
     count = sum(each.total + each.scheduled + each.outbox for each in partitions)
     if count:
         raise Conflict("queue is not empty", f"'{queue_name}' holds {count} items; use force to delete them")
+
+
+def _unknown(what: str) -> Conflict:
+    return Conflict("queue may not be empty", f"{what} is not known now; use force to delete it")

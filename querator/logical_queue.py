@@ -156,7 +156,8 @@ class LogicalQueue:
         await self._finish()
 
     def thaw(self) -> None:
-        self._refusal = None
+        if not self._leaving:
+            self._refusal = None
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run something as long as this logical queue lives."""

@@ -9,7 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from cluster.assignment import Assignment
 from cluster.catalog import Catalog
+from cluster.coordinator import Entry
 from cluster.one_host import OneHostCoordinator
 from querator.errors import Conflict, NoSuchQueue
 from querator.queues import PartitionPlace, Queue, QueueSettings, RetryPolicy
@@ -103,3 +105,38 @@ async def test_queues_come_in_the_order_of_names(catalog: Catalog) -> None:
     for name in ("b", "a", "c"):
         await catalog.create(queue_of(name, *await catalog.new_places(["one"])))
     assert [queue.name for queue in catalog.all()] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("index", [0, 1], ids=["first", "second"])
+async def test_a_partition_that_a_queue_takes_meanwhile_is_not_condemned(
+    coordinator: OneHostCoordinator, catalog: Catalog, monkeypatch: pytest.MonkeyPatch, index: int
+) -> None:
+    """Whoever wants to drop a partition looks twice, and a queue may be made of it between the two looks."""
+    places = await catalog.new_places(["one", "two"])
+    maker = catalog
+    burier = await loaded(coordinator)
+    looks = 0
+    get = coordinator.get
+
+    async def slow_get(key: str) -> Entry | None:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            await maker.create(queue_of("mail", *places))
+        return await get(key)
+
+    monkeypatch.setattr(coordinator, "get", slow_get)
+    assert not await burier.condemn(places[index].uid)
+
+
+async def test_a_queue_that_is_made_again_begins_above_the_epochs_of_the_one_before(catalog: Catalog) -> None:
+    """So that nobody takes what was assigned of the one for what is assigned of the other."""
+    queue = queue_of("mail", *await catalog.new_places(["one"]))
+    await catalog.create(queue)
+    last = 0
+    for _ in range(5):
+        last = catalog.assignment("mail").epoch + 1
+        assert await catalog.assign("mail", Assignment(epoch=last), {})
+    await catalog.delete(queue)
+    await catalog.create(queue_of("mail", *await catalog.new_places(["one"])))
+    assert catalog.assignment("mail").epoch > last
