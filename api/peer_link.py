@@ -22,9 +22,11 @@ _OPTIONS = (
     ("grpc.max_receive_message_length", _MAX_FRAME_BYTES),
     ("grpc.keepalive_time_ms", 2_000),
     ("grpc.keepalive_timeout_ms", 3_000),
+    ("grpc.http2.ping_timeout_ms", 3_000),  # otherwise a minute, whatever the line before says
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
 )
 SERVER_OPTIONS = (
     ("grpc.max_receive_message_length", _MAX_FRAME_BYTES),

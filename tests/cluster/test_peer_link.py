@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 from api.peer_link import SERVER_OPTIONS, Caller, peer_handler
+from bench.ports import lasting_port
 from cluster.channel import LinkLost
 from cluster.membership import PREFIX, Member
 from cluster.messages import Message
@@ -20,6 +21,7 @@ from cluster.one_host import OneHostCoordinator
 from cluster.peers import Peers
 from querator.clock import SystemClock
 from querator.errors import RetryRequest
+from tests.realcluster.wires import Flow, Wire
 
 
 class Echo:
@@ -118,6 +120,26 @@ async def test_whoever_hangs_up_is_noticed(site: Site) -> None:
     await site.until(site.echo.waiting[0].cancelled)
     assert waiting.done()
     waiting.exception()
+
+
+async def test_an_instance_that_falls_silent_is_noticed_within_seconds(tmp_path: Path) -> None:
+    """A cut network or a paused process ends the link, long before a caller would give up."""
+    port = lasting_port()
+    coordinator = await OneHostCoordinator.open(tmp_path / "cluster.db")
+    site, wire = Site(f"127.0.0.1:{port}", coordinator), Wire(port)
+    await site.start()
+    await wire.start()
+    link = await Caller("a").connect(wire.address)
+    try:
+        await wire.let(Flow.SILENT)
+        with pytest.raises(LinkLost):
+            async with asyncio.timeout(40):  # by itself gRPC takes a minute
+                await link.read()
+    finally:
+        await link.close()
+        await wire.close()
+        await site.stop()
+        await coordinator.close()
 
 
 async def test_an_address_where_nobody_listens_is_no_link(tmp_path: Path) -> None:
