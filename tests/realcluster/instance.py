@@ -18,7 +18,7 @@ from bench.ports import lasting_port
 
 PATIENCE_S = 90  # for anything that must come to pass, on a machine that others use too
 PAUSE_S = 0.01
-_TIMEOUT = aiohttp.ClientTimeout(total=5)
+_TIMEOUT = aiohttp.ClientTimeout(total=20)
 _ROOT = Path(__file__).parents[2]
 _HEADERS = {"Content-Type": "application/json", "Querator-Extended": "1"}
 
