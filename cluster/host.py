@@ -25,6 +25,8 @@ from querator.queues import PartitionPlace, Queue
 from querator.relay import Deliver, Relay
 from querator.waist import Backend, StorageError
 
+_AGAIN_MS = 1_000  # after something went wrong that nobody foresaw
+
 _log = structlog.get_logger(__name__)
 
 
@@ -89,13 +91,13 @@ class Host:
 
     async def _bring(self, queue_name: str) -> None:
         """Let go of what is not ours any more, then open what is: a partition is never open twice here."""
-        while not self._is_in_line(queue_name):
+        while not self._closed and not self._is_in_line(queue_name):
             wanted = self._wanted(queue_name)
             here = self._running.setdefault(queue_name, {})
             leaving = [number for number, running in here.items() if wanted.get(number) != running.place]
             await asyncio.gather(*(self._shut(queue_name, here.pop(number)) for number in leaving))
             queue = self.catalog.find(queue_name)
-            if queue is None or wanted != self._wanted(queue_name):
+            if queue is None or wanted != self._wanted(queue_name) or self._closed:
                 continue
             for number, place in wanted.items():
                 if number not in here:
@@ -107,7 +109,9 @@ class Host:
 
     def _brought(self, queue_name: str, task: asyncio.Task[None]) -> None:
         del self._bringing[queue_name]
-        if not _tell_error(queue_name, task):
+        if _tell_error(queue_name, task):
+            self.clock.call_at(self.clock.now_ms() + _AGAIN_MS, lambda: self.follow(queue_name))
+        else:
             self.follow(queue_name)  # something may have changed in the last moment
 
     def _begin_to_open(self, queue: Queue, place: LogicalQueuePlace) -> _Running:
@@ -205,7 +209,7 @@ class Host:
     async def close(self) -> None:
         """Close everything. Waiting reserves are answered, what runs is finished."""
         self._closed = True
-        await _cancel(*self._bringing.values())
+        await asyncio.gather(*self._bringing.values(), return_exceptions=True)  # what it lets go of is closed in order
         running = [each for here in self._running.values() for each in here.values()]
         await _cancel(*(each.opening for each in running))
         await asyncio.gather(*(each.logical_queue.close() for each in running))

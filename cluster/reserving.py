@@ -78,7 +78,7 @@ class Reserving:
         self._told_at_ms: dict[tuple[str, str], int] = {}  # queue and instance → when it was told of our hunger
         self._reminder: Timer | None = None
         self._steps: set[asyncio.Future[Any]] = set()  # of all reserves
-        self._stopped = False
+        self._refusal: Callable[[], QueratorError] | None = None  # of reserves that would wait, once nobody may
 
     # Reserves of this instance's callers.
 
@@ -93,7 +93,7 @@ class Reserving:
 
     def adopt(self, queue_name: str, asked: Reserve) -> bool:
         """A reserve that waited with a logical queue which is leaving goes on here; False if it does already."""
-        if self._stopped or asked.future in self._steps:
+        if self._refusal is not None or asked.future in self._steps:
             return False
         self._add(queue_name, asked)
         return True
@@ -108,8 +108,8 @@ class Reserving:
         return len(self._waiting.get(queue_name, ()))
 
     def stop(self, refusal: Callable[[], QueratorError]) -> None:
-        """Nobody waits any longer."""
-        self._stopped = True
+        """Nobody waits any longer; those that are elsewhere just now do not when they come back."""
+        self._refusal = refusal
         if self._reminder is not None:
             self._reminder.cancel()
         for reserves in list(self._waiting.values()):
@@ -118,6 +118,9 @@ class Reserving:
 
     def _begin(self, reserve: _Reserve) -> None:
         """Go where items are, or wait."""
+        if self._refusal is not None:
+            _refuse(reserve, self._refusal())
+            return
         if reserve.deadline_ms <= self._clock.now_ms():
             _refuse(reserve, TimedOut("no items were ready"))
             return

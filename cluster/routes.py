@@ -24,7 +24,8 @@ class Route:
         self.queue_name = queue_name
         self.here = list(here)
         self.instances = list(dict.fromkeys(place.instance for place in away if place.instance != NOBODY))
-        self.alone = self.here[0] if len(self.here) == 1 and not away else None  # owns all partitions
+        owns_all = len(self.here) == 1 and not away and len(self.here[0].members) == len(partitions)
+        self.alone = self.here[0] if owns_all else None
         self._by_partition: dict[int, LogicalQueue | str] = dict.fromkeys(partitions, NOBODY)
         for place in away:
             self._by_partition.update(dict.fromkeys(place.partitions, place.instance))

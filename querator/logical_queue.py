@@ -91,7 +91,7 @@ class LogicalQueue:
         self._refusal: Callable[[], QueratorError] | None = None  # what new requests are told, if none are taken
         self._leaving = False  # reserves do not wait any more
         self._closed = False
-        self.on_turn: Callable[[], None] | None = None  # called when a partition that was free has had its turn
+        self.on_turn: Callable[[], None] | None = None  # called after a turn of a free partition, or if none works
         self.on_leave: Callable[[Reserve], bool] | None = None  # whether a waiting reserve goes on elsewhere
 
     # Lifecycle.
@@ -272,7 +272,7 @@ class LogicalQueue:
                 self._begin(member, now_ms)
         if self._leaving and self._refusal is not None:
             self._waiting.send_away(self.on_leave, self._refusal())
-        elif free and self.on_turn is not None:
+        elif self.on_turn is not None and (free or not self.works):
             self.on_turn()
         self._arm(now_ms)
         self._turned.set()
