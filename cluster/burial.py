@@ -29,6 +29,7 @@ class Burial:
         self._backends = backends
         self._clock = clock
         self._wanted = asyncio.Event()
+        self._given_up: list[tuple[PartitionPlace, ...]] = []  # and still kept from being dropped
 
     @asynccontextmanager
     async def making(self, backends: list[str], lease: Lease | None) -> AsyncIterator[tuple[PartitionPlace, ...]]:
@@ -37,17 +38,31 @@ class Burial:
         try:
             yield places
         except BaseException:
-            await asyncio.shield(self._catalog.give_up(places))
+            self._given_up.append(places)
             self._wanted.set()
+            await asyncio.shield(self._let_go())
             raise
+
+    async def _let_go(self) -> None:
+        """Let places be dropped of which no queue was made. If the coordination is away, `bury` does it later."""
+        while self._given_up:
+            places = self._given_up.pop()
+            try:
+                await self._catalog.give_up(places)
+            except CoordinationError as error:
+                _log.warning("doomed partitions cannot be let go of now", error=str(error))
+                self._given_up.append(places)
+                return
 
     async def bury(self) -> bool:
         """Drop what can be dropped now. False if something has to wait, which `run` then does again."""
+        await self._let_go()
         by_backend: dict[str, list[int]] = defaultdict(list)
         for uid, backend in await self._catalog.doomed():
             if backend in self._backends:  # else it is for another instance to drop
                 by_backend[backend].append(uid)
         done = all(await asyncio.gather(*(self._drop(*of_backend) for of_backend in by_backend.items())))
+        done = done and not self._given_up
         if not done:
             self._wanted.set()
         return done

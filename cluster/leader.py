@@ -54,15 +54,23 @@ class Leader:
     async def run(self) -> None:
         while True:
             await self._election.elected.wait()
+            await self._membership.registered.wait()  # who is not seen itself does not see the others either
             self._news.clear()
             try:
                 more = await self.evaluate()
             except CoordinationError as error:
                 _log.warning("assignment could not be written", error=str(error))
-                self._all_changed = True
-                await sleep_ms(self._clock, _AGAIN_MS)
+                await self._again()
+                continue
+            except Exception:  # noqa: BLE001 - a defect; whoever leads and does nothing would stop the cluster
+                _log.exception("assignment could not be made")
+                await self._again()
                 continue
             await self._pause(_BETWEEN_MOVES_MS if more else _BETWEEN_LOOKS_MS)
+
+    async def _again(self) -> None:
+        self._all_changed = True
+        await sleep_ms(self._clock, _AGAIN_MS)
 
     async def _pause(self, time_ms: int) -> None:
         """Until there is news, or so much time has passed."""

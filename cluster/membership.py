@@ -65,6 +65,8 @@ class Membership:
         await self._register()
         await self.members.load()
         self._tasks = [asyncio.create_task(self.members.follow()), asyncio.create_task(self._stay())]
+        for task in self._tasks:
+            task.add_done_callback(_tell_error)
 
     async def update(self, me: Member) -> None:
         """Tell the others something new about this instance. Raises `CoordinationError`, and they may not know then."""
@@ -120,3 +122,8 @@ class Membership:
                     _log.info("instance cannot register", instance=self.me.id, error=str(error))
                     await sleep_ms(self._clock, _AGAIN_MS)
             _log.info("instance is in the cluster again", instance=self.me.id)
+
+
+def _tell_error(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("instance does not follow the cluster any more", exc_info=error)

@@ -319,7 +319,8 @@ class Reserving:
                 self._peers.tell(instance, Ready(queue_name, items))
             except RetryRequest as error:
                 _log.debug("items were not offered", queue=queue_name, instance=instance, error=error.message)
-            items -= reserves
+            else:
+                items -= reserves
 
     def reserve_now(
         self, queue_name: str, batch_size: int, client_id: str, timeout_ms: int, lease_timeout_ms: int
