@@ -344,11 +344,10 @@ class LogicalQueue:
         """Change the memory, begin the next turn, and only then answer: it is written while answers are encoded."""
         turn.apply()
         member.end_turn()
+        member.abandoned.extend(turn.abandoned())  # the next turn gives these back, before it hands out what is behind
         self.progress.set()
         self._turn()
-        member.abandoned.extend(turn.answer())
-        if member.abandoned:
-            self.wake()
+        turn.answer()
 
     def _undo(self, member: Member, turn: Turn) -> None:
         """Nothing was written: produces and reserves try elsewhere, the others are told."""

@@ -472,13 +472,15 @@ class Turn:
             self.state.remember(block)
             self.state.window_end = block.id
 
-    def answer(self) -> list[Lease]:
-        """Tell everybody; returns the leases of callers that have gone."""
-        abandoned = [lease for reserve, lease in self._reserved if reserve.future.done()]
+    def abandoned(self) -> list[Lease]:
+        """The leases of callers that have gone."""
+        return [lease for reserve, lease in self._reserved if reserve.future.done()]
+
+    def answer(self) -> None:
+        """Tell everybody who is still there."""
         for request, result in self.answers:
             if not request.future.done():
                 request.future.set_result(result)
-        return abandoned
 
     @property
     def requests(self) -> list[Request]:

@@ -121,6 +121,20 @@ async def test_items_granted_to_a_caller_that_has_gone_come_back_soon(rig: Rig) 
     assert handout(await rig.answer(waiting)).payloads == ["a"]
 
 
+async def test_items_granted_to_a_caller_that_has_gone_keep_their_place(rig: Rig) -> None:
+    """Whoever reserves next gets them, and not what lies behind them."""
+    await rig.open()
+    await rig.produce("a")
+    await rig.produce("b")
+    gate = rig.gate()
+    gone = rig.ask()
+    await rig.until(lambda: rig.member().turn is not None)
+    gone.cancel()
+    waiting = rig.ask()
+    gate.set()
+    assert handout(await rig.answer(waiting)).payloads == ["a"]
+
+
 async def test_waiting_reserves_share_evenly(rig: Rig) -> None:
     """Items that come while several wait are spread over all of them."""
     await rig.open()
