@@ -41,7 +41,7 @@ class Traffic:
     async def consume(self, number: int) -> None:
         async with self.client(number) as client:
             while not self.going_home or self.completed.total() < self.produced.total():
-                batch = await client.reserve(SPREAD.queue, 20, timeout="500ms", lease_timeout="60s")
+                batch = await client.reserve(SPREAD.queue, 20, timeout="500ms", lease_timeout="30s")
                 texts = [item.text for item in batch]
                 self.redelivered += sum(item.attempts > 1 for item in batch)
                 await client.complete(batch)
@@ -54,7 +54,7 @@ async def test_a_rolling_restart_shows_no_error_to_any_caller(cluster: Cluster, 
     async with crew_on(cluster, SEED, [SPREAD]):
         pass
     traffic = Traffic(cluster)
-    async with asyncio.TaskGroup() as group:
+    async with asyncio.timeout(3 * PATIENCE_S), asyncio.TaskGroup() as group:
         for number in range(3):
             group.create_task(traffic.produce(number))
             group.create_task(traffic.consume(10 + number))
