@@ -106,12 +106,14 @@ async def test_a_sampled_request_is_followed_to_its_commit(traced: Traced) -> No
         "messaging.batch.message_count": 1,
         "http.response.status_code": 200,
     }
-    assert commit.attributes == {
+    attributes = dict(commit.attributes or {})
+    assert isinstance(epoch := attributes.pop("querator.epoch"), int)
+    assert epoch > 0
+    assert attributes == {
         "messaging.system": "querator",
         "messaging.destination.name": "mail",
         "messaging.destination.partition.id": "0",
         "querator.backend": "memory-0",
-        "querator.epoch": 1,
         "querator.commit.number": 1,
         "querator.turn.requests": 1,
     }
