@@ -222,7 +222,7 @@ async def test_protobuf_instants_out_of_range(api: Api) -> None:
         "/v2/queue.produce",
         "/v1/queue.produce/",
         "/v1/v1/queue.produce",
-        "/ui",
+        "/nowhere",
         "/favicon.ico",
     ],
 )
