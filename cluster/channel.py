@@ -15,13 +15,12 @@ import structlog
 
 from cluster import messages
 from cluster.messages import Ask, Cancel, Failed, Message, Told
-from querator.clock import Clock, sleep_ms
+from querator.clock import Clock
 from querator.errors import NoSuchMethod, Overloaded, ProduceInDoubt, QueratorError, RetryRequest
 
 _MAX_WAITING = 20_000  # messages that are not sent yet
 _MAX_FRAME = 512  # messages; bounds how long one frame keeps both ends busy
 _FULL_FRAME_BYTES = 4 << 20  # no more is added; a single message may be larger
-_LOOK_EVERY_MS = 250
 _SLACK_MS = 2_000  # that an answer may be late, after the time that the call was given
 
 _log = structlog.get_logger(__name__)
@@ -101,7 +100,7 @@ class Channel:
 
     async def run(self, link: Link) -> None:
         """Carry messages until the link is lost. What was sent and not answered has failed then."""
-        tasks = [asyncio.create_task(each) for each in (self._write(link), self._read(link), self._watch())]
+        tasks = [asyncio.create_task(each) for each in (self._write(link), self._read(link))]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -153,16 +152,14 @@ class Channel:
         except msgspec.DecodeError as error:
             _log.error("frame cannot be read", instance=self.instance, error=str(error))
 
-    async def _watch(self) -> None:
-        """Give up on calls that were not answered although their time is over."""
-        while True:
-            await sleep_ms(self._clock, _LOOK_EVERY_MS)
-            now_ms = self._clock.now_ms()
-            late = [(number, asked) for number, asked in self._asked.items() if asked.deadline_ms <= now_ms]
-            for number, asked in late:
-                _fail(asked, self.instance)
-                if asked.sent:
-                    self.tell(Cancel(number))  # what it would lease now, nobody would know of
+    def give_up_late(self) -> None:
+        """Fail the calls that were not answered although their time is over, whatever the link does."""
+        now_ms = self._clock.now_ms()
+        late = [(number, asked) for number, asked in self._asked.items() if asked.deadline_ms <= now_ms]
+        for number, asked in late:
+            _fail(asked, self.instance)
+            if asked.sent:
+                self.tell(Cancel(number))  # what it would lease now, nobody would know of
 
     def lose_unsent(self) -> None:
         """There is no link, and what waits for one is told so."""

@@ -11,11 +11,12 @@ from cluster.channel import Answering, Channel, Connect, Link, LinkLost
 from cluster.membership import Member
 from cluster.messages import Message
 from cluster.mirror import Mirror
-from querator.clock import Clock, sleep_ms
+from querator.clock import Clock, Timer, sleep_ms
 from querator.errors import RetryRequest
 
 _AGAIN_FIRST_MS = 50
 _AGAIN_LAST_MS = 2_000
+_LOOK_EVERY_MS = 250
 
 _log = structlog.get_logger(__name__)
 
@@ -32,6 +33,8 @@ class Peers:
         self._channels: dict[str, Channel] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._served: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[None]] = set()  # of channels that were let go of
+        self._looking: Timer | None = None
 
     def answer_with(self, answering: Answering) -> None:
         """Who answers when other instances ask. To be said before anything else."""
@@ -51,28 +54,45 @@ class Peers:
             if member is None or not member.peer_address:
                 raise RetryRequest("instance does not answer", f"'{instance}' is not in the cluster now")
             channel = self._channels[instance] = Channel(instance, self._answering, self._clock)
-            self._tasks[instance] = asyncio.create_task(self._keep(channel), name=f"peer {instance}")
+            task = self._tasks[instance] = asyncio.create_task(self._keep(channel), name=f"peer {instance}")
+            task.add_done_callback(lambda _: self._let_go(channel))
+            self._look_for_late()
         return channel
+
+    def _let_go(self, channel: Channel) -> None:
+        """Fail what waits for it; the next call makes another one. Nothing happens the second time."""
+        channel.lose()
+        if self._channels.get(channel.instance) is channel:
+            del self._channels[channel.instance]
+            task = self._tasks.pop(channel.instance)
+            if task.cancel():
+                self._ending.add(task)
+                task.add_done_callback(self._ending.discard)
+
+    def _look_for_late(self) -> None:
+        """As long as there are channels: a call ends in time also if a link hangs while it is made or closed."""
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+        for channel in self._channels.values():
+            channel.give_up_late()
+        if self._channels:
+            self._looking = self._clock.call_at(self._clock.now_ms() + _LOOK_EVERY_MS, self._look_for_late)
 
     async def _keep(self, channel: Channel) -> None:
         """Hold a link to one instance, for as long as it is in the cluster."""
         pause_ms = _AGAIN_FIRST_MS
-        try:
-            while (member := self._members.get(channel.instance)) is not None:
-                try:
-                    link = await self._connect(member.peer_address)
-                except LinkLost as error:
-                    _log.info("instance cannot be reached", instance=channel.instance, error=str(error))
-                    channel.lose_unsent()
-                    await sleep_ms(self._clock, pause_ms)
-                    pause_ms = min(_AGAIN_LAST_MS, 2 * pause_ms)
-                    continue
-                pause_ms = _AGAIN_FIRST_MS
-                await channel.run(link)
-        finally:
-            channel.lose()
-            self._channels.pop(channel.instance, None)
-            self._tasks.pop(channel.instance, None)
+        while (member := self._members.get(channel.instance)) is not None:
+            try:
+                link = await self._connect(member.peer_address)
+            except LinkLost as error:
+                _log.info("instance cannot be reached", instance=channel.instance, error=str(error))
+                channel.lose_unsent()
+                await sleep_ms(self._clock, pause_ms)
+                pause_ms = min(_AGAIN_LAST_MS, 2 * pause_ms)
+                continue
+            pause_ms = _AGAIN_FIRST_MS
+            await channel.run(link)
 
     async def serve(self, instance: str, link: Link) -> None:
         """Answer another instance over a link that it has made; returns when that is lost."""
@@ -86,11 +106,13 @@ class Peers:
 
     def members_changed(self, instance: str) -> None:
         """An instance that has left the cluster, as far as is known, is not waited for."""
-        if self._members.get(instance) is None and (task := self._tasks.get(instance)) is not None:
-            task.cancel()
+        if self._members.get(instance) is None and (channel := self._channels.get(instance)) is not None:
+            self._let_go(channel)
 
     async def close(self) -> None:
-        tasks = [*self._tasks.values(), *self._served]
+        tasks = [*self._tasks.values(), *self._ending, *self._served]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._looking is not None:
+            self._looking.cancel()

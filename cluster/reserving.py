@@ -23,6 +23,7 @@ from querator.logical_queue import LogicalQueue
 from querator.requests import Reservation, Reserve
 
 _ELSEWHERE_MS = 200  # that a reserve may wait at another instance which had items a moment ago
+_LATE_MS = 1_000  # that a reserve may be late at most, wherever it is
 _AGAIN_MS = 20  # before a reserve that met a moving partition looks again
 _REMIND_MS = 1_000  # after which hunger is told again, in case that it was not heard
 
@@ -47,6 +48,7 @@ class _Reserve:
         "client_id",
         "deadline_ms",
         "future",
+        "last",
         "lease_timeout_ms",
         "queue_name",
         "source",
@@ -64,6 +66,7 @@ class _Reserve:
         self.source: Source | None = None
         self.step: asyncio.Future[Any] | None = None  # what the source is asked
         self.timer: Timer | None = None
+        self.last: Timer | None = None  # when it is answered in any case
 
 
 class Reserving:
@@ -100,6 +103,8 @@ class Reserving:
 
     def _add(self, queue_name: str, asked: Reserve) -> None:
         reserve = _Reserve(queue_name, asked)
+        latest_ms = reserve.deadline_ms + _LATE_MS
+        reserve.last = self._clock.call_at(latest_ms, lambda: _refuse(reserve, TimedOut(Reserve.late)))
         reserve.future.add_done_callback(lambda _: self._leave(reserve))
         self._begin(reserve)
 
@@ -181,7 +186,8 @@ class Reserving:
         reserve.step = None
         if result is not None:
             reserve.future.set_result(result)
-            self.balance(reserve.queue_name)
+            if isinstance(source, str):  # a logical queue here says itself when it has had its turn
+                self.balance(reserve.queue_name)
         elif step.cancelled() or (isinstance(error, RetryRequest) and not isinstance(error, TimedOut)):
             self._later(reserve)
         elif error is None or isinstance(error, TimedOut):
@@ -215,6 +221,8 @@ class Reserving:
     def _leave(self, reserve: _Reserve) -> None:
         """It is answered, or its caller has gone."""
         self._stop_step(reserve)
+        if reserve.last is not None:
+            reserve.last.cancel()
         reserves = self._waiting.get(reserve.queue_name)
         if reserves is not None:
             reserves.pop(reserve, None)

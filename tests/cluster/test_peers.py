@@ -267,3 +267,30 @@ async def test_an_import_over_a_link_that_is_cut_is_in_doubt(pair: Pair) -> None
     pair.wires.cut_all()
     with pytest.raises(ProduceInDoubt):
         await imported
+
+
+async def test_a_call_ends_in_time_also_if_no_link_comes_to_be(pair: Pair) -> None:
+    """An attempt to connect that hangs holds up nobody for longer than the call was given."""
+
+    async def hang(_address: str) -> MemoryLink:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    peers = Peers("a", pair.members, hang, SystemClock())
+    peers.answer_with(pair.answers)
+    async with asyncio.timeout(30):
+        with pytest.raises(RetryRequest, match="'b' cannot be reached"):
+            await peers.ask("b", "complete", ("mail", 0, ["id"], 10), 10)
+    await peers.close()
+
+
+async def test_an_instance_that_left_before_it_was_reached_is_not_waited_for(pair: Pair) -> None:
+    """Also if nothing had begun yet."""
+    asked = pair.a.ask("b", "complete", ("mail", 0, ["id"], 60_000), 60_000)
+    pair.members.remove("b", 99)
+    pair.a.members_changed("b")
+    async with asyncio.timeout(30):
+        with pytest.raises(RetryRequest):
+            await asked
+    with pytest.raises(RetryRequest, match="'b' is not in the cluster"):
+        pair.a.ask("b", "stats", ("mail",), 1000)
