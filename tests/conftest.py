@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from bench.postgres_server import INSTALL, NOT_DURABLE, Postgres, installed, private_postgres
+
+
+def pytest_configure() -> None:
+    """A shell lets its background jobs ignore Ctrl-C, and the programs that tests start would inherit that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
