@@ -65,10 +65,6 @@ class Demand:
         self._present[queue_name] = wanted
         return wanted
 
-    def forget(self, queue_name: str) -> None:
-        self._present.pop(queue_name, None)
-        self._less_since_ms.pop(queue_name, None)
-
 
 class Reporter:
     """`run` as long as the instance lives."""

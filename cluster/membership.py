@@ -88,9 +88,6 @@ class Membership:
                 _log.warning("instance could not leave the cluster", error=str(error))
             self.lease = None
 
-    async def stop(self) -> None:
-        await self._end_tasks()
-
     async def _end_tasks(self) -> None:
         for task in self._tasks:
             task.cancel()

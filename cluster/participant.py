@@ -58,7 +58,7 @@ class Participant:
     ) -> None:
         self.catalog = Catalog(coordinator)
         self.membership = Membership(coordinator, me, ttl_ms=lease_ms, clock=clock, changed=self._member_changed)
-        self.peers = Peers(me.id, self.membership.members, connect, clock)
+        self.peers = Peers(self.membership.members, connect, clock)
         self.host = Host(
             me=me.id,
             catalog=self.catalog,

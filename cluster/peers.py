@@ -24,8 +24,7 @@ _log = structlog.get_logger(__name__)
 class Peers:
     """Addresses come from membership alone, never from a request."""
 
-    def __init__(self, me: str, members: Mirror[Member], connect: Connect, clock: Clock) -> None:
-        self._me = me
+    def __init__(self, members: Mirror[Member], connect: Connect, clock: Clock) -> None:
         self._members = members
         self._connect = connect
         self._clock = clock

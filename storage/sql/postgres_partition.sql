@@ -1,6 +1,6 @@
 -- What is made for one partition. {uid} stands for its integer, and nothing else is filled in.
--- Blocks up to a page stay in the row; larger ones are stored beside it. Compressing them was measured to cost more
--- than it saves. The dead rows of a queue are all it leaves, so vacuum comes by their number and does not dawdle.
+-- Blocks up to a page stay in the row; larger ones are stored beside it. They are not compressed: a
+-- client may compress what it sends. The dead rows of a queue are all it leaves, so vacuum comes by their number and does not dawdle.
 CREATE TABLE block_{uid} (id bigint PRIMARY KEY CHECK (id > 0), data bytea NOT NULL)
 WITH (
     toast_tuple_target = 8160,

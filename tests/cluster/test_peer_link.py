@@ -51,8 +51,8 @@ class Site:
         members.put("b", self.member(), 1)
         self.echo = Echo()
         make = partial(Peers, members=members, clock=SystemClock())
-        self.asking = make("asks", connect=Caller("asks").connect)
-        self.answering = make("b", connect=Caller("b").connect)
+        self.asking = make(connect=Caller("asks").connect)
+        self.answering = make(connect=Caller("b").connect)
         for peers in (self.asking, self.answering):
             peers.answer_with(self.echo)
         self.server: Any = None

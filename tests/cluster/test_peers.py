@@ -62,7 +62,7 @@ class Pair:
         for revision, name in enumerate("ab", 1):
             self.members.put(name, member(name), revision)
         clock = SystemClock()
-        self.a, self.b = (Peers(name, self.members, partial(self.wires.connect, name), clock) for name in ("a", "b"))
+        self.a, self.b = (Peers(self.members, partial(self.wires.connect, name), clock) for name in ("a", "b"))
         for peers in (self.a, self.b):
             peers.answer_with(self.answers)
         self.wires.plugged = {"a:1": self.a, "b:1": self.b}
@@ -276,7 +276,7 @@ async def test_a_call_ends_in_time_also_if_no_link_comes_to_be(pair: Pair) -> No
         await asyncio.Event().wait()
         raise AssertionError
 
-    peers = Peers("a", pair.members, hang, SystemClock())
+    peers = Peers(pair.members, hang, SystemClock())
     peers.answer_with(pair.answers)
     async with asyncio.timeout(30):
         with pytest.raises(RetryRequest, match="'b' cannot be reached"):
